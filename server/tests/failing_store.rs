@@ -303,7 +303,7 @@ async fn the_wait_of_a_retry_begins_anew_once_the_run_has_gone_on() {
 
     // Nothing but the news of the store ends the long wait.
     store.intercept.broken.store(false, Ordering::SeqCst);
-    engine.store_answers_again();
+    engine.store_is_back();
     called.notified().await;
     may_speak.notify_one();
     while tools.offers.lock().is_empty() {

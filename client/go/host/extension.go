@@ -98,7 +98,7 @@ func (e *extensions) respond(
 		}
 		if frame := extensionFrame(response); err == nil && !bound.fits(frame) {
 			size, most := proto.Size(frame), bound.bytes()
-			err = fmt.Errorf("the answer has %d bytes with its frame; the server takes %d", size, most)
+			err = fmt.Errorf("the response has %d bytes with its frame; the server takes %d", size, most)
 		}
 		return response, err
 	})

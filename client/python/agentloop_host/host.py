@@ -414,7 +414,7 @@ class Host(Declarations):
         if connection is self.connection:
             size = pb.ConnectRequest(extension_response=response).ByteSize()
             if self.bound.max_bytes and size > self.bound.max_bytes:
-                message = f"the answer has {size} bytes with its frame; the server takes {self.bound.max_bytes}"
+                message = f"the response has {size} bytes with its frame; the server takes {self.bound.max_bytes}"
                 failure = pb.ExtensionFailure(message=message)
                 response = pb.ExtensionResponse(request_id=request.request_id, failure=failure)
             self.send(extension_response=response)

@@ -269,7 +269,7 @@ pub(crate) fn frame(bound: FrameBound, response: ExtensionResponse) -> Frame {
         return frame;
     }
     let (bytes, most) = (frame.encoded_len(), bound.bytes);
-    let message = format!("the answer has {bytes} bytes with its frame; the server takes {most}");
+    let message = format!("the response has {bytes} bytes with its frame; the server takes {most}");
     let response = Some(Response::Failure(ExtensionFailure { message, retryable: false }));
     Frame::ExtensionResponse(ExtensionResponse { request_id, response })
 }

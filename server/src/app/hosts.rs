@@ -173,7 +173,7 @@ mod tests {
             [(); 2].map(|()| StoredIds { store: store.clone(), clock: Arc::new(clock.clone()) });
         let at = |hours: u64| clock.set(Timestamp(hours * 60 * 60 * 1_000));
         let (tenant, host) = (TenantId::local(), HostId::parse("h").expect("an id"));
-        let claims = async |ids: &StoredIds, who| ids.claim(&tenant, &host, who).await.expect("it answers");
+        let claims = async |ids: &StoredIds, who| ids.claim(&tenant, &host, who).await.expect("it responds");
         at(100);
         assert!(claims(&one, "ada").await);
         at(125);

@@ -47,14 +47,14 @@ pub enum Authentication {
     /// Without credentials no RPC is done.
     Required,
     /// No caller says who it is, and everybody may do everything.
-    NotAsked,
+    NotRequired,
 }
 
 impl Authentication {
     /// Callers must say who they are if there is something that tells.
     #[must_use]
     pub fn by<T>(configured: Option<&T>) -> Self {
-        if configured.is_some() { Self::Required } else { Self::NotAsked }
+        if configured.is_some() { Self::Required } else { Self::NotRequired }
     }
 
     /// True if callers must present credentials.

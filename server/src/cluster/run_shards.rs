@@ -139,15 +139,15 @@ mod tests {
 
     const KEPT_FOR: Duration = Duration::from_secs(600);
 
-    /// Tells another shard with each question, from 1.
+    /// Finds another shard with each look-up, from 1.
     #[derive(Default)]
-    struct Asked(AtomicU16);
+    struct LookUps(AtomicU16);
 
     #[async_trait]
-    impl Locate for Asked {
+    impl Locate for LookUps {
         async fn shard_of_run(&self, _: &TenantId, run: &RunId) -> Result<Option<ShardNo>, LocateError> {
-            let asked = self.0.fetch_add(1, Ordering::SeqCst) + 1;
-            Ok((run.as_str() != "unknown").then_some(ShardNo(asked)))
+            let count = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+            Ok((run.as_str() != "unknown").then_some(ShardNo(count)))
         }
 
         async fn session_created_at(
@@ -165,7 +165,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_shard_is_remembered_for_ten_minutes() {
-        let shards = RunShards::new(Arc::new(Asked::default()), KEPT_FOR);
+        let shards = RunShards::new(Arc::new(LookUps::default()), KEPT_FOR);
         assert_eq!(shards.find(&key("r")).await, Ok(Some(ShardNo(1))));
         tokio::time::advance(KEPT_FOR - Duration::from_secs(1)).await;
         assert_eq!(shards.find(&key("r")).await, Ok(Some(ShardNo(1))));
@@ -174,8 +174,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_run_that_nobody_knows_and_one_that_is_asked_for_again_are_looked_up() {
-        let shards = RunShards::new(Arc::new(Asked::default()), KEPT_FOR);
+    async fn a_run_that_nobody_knows_and_one_that_is_wanted_again_are_looked_up() {
+        let shards = RunShards::new(Arc::new(LookUps::default()), KEPT_FOR);
         assert_eq!(shards.find(&key("unknown")).await, Ok(None));
         assert_eq!(shards.find(&key("unknown")).await, Ok(None));
         assert_eq!(shards.find(&key("r")).await, Ok(Some(ShardNo(3))));
@@ -185,17 +185,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_shared_look_up_counts_once() {
-        let shards = RunShards::new(Arc::new(Asked::default()), KEPT_FOR);
+        let shards = RunShards::new(Arc::new(LookUps::default()), KEPT_FOR);
         shards.find(&key("other")).await.unwrap();
-        let asked = key("r");
-        let found = join_all((0..RUNS_MAX).map(|_| shards.find(&asked))).await;
+        let wanted = key("r");
+        let found = join_all((0..RUNS_MAX).map(|_| shards.find(&wanted))).await;
         assert!(found.iter().all(|found| *found == Ok(Some(ShardNo(2)))));
-        assert!(shards.remembers(&key("other")), "the answer to many takes one place");
+        assert!(shards.remembers(&key("other")), "the result for many takes one place");
     }
 
     #[tokio::test]
     async fn the_oldest_runs_make_room_for_new_ones() {
-        let shards = RunShards::new(Arc::new(Asked::default()), KEPT_FOR);
+        let shards = RunShards::new(Arc::new(LookUps::default()), KEPT_FOR);
         for number in 0..RUNS_MAX + 10 {
             shards.find(&key(&format!("r{number}"))).await.unwrap();
         }

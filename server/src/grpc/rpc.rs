@@ -152,7 +152,7 @@ impl Rpc {
 
     /// True if the responses are a stream that ends with the caller's credential. A single response is given also if the
     /// credential ended while the RPC waited.
-    pub(in crate::grpc) fn answers_with_stream(&self) -> bool {
+    pub(in crate::grpc) fn responds_with_stream(&self) -> bool {
         match self.mode {
             ForwardMode::Events | ForwardMode::Changes | ForwardMode::Download | ForwardMode::HostStream => {
                 true
@@ -231,7 +231,7 @@ mod tests {
                 let path = format!("/{}.{}/{}", file.package(), service.name(), rpc.name());
                 let row = Rpc::of(&path);
                 assert_eq!(row.sends_stream(), rpc.client_streaming(), "{path}");
-                assert_eq!(row.answers_with_stream(), rpc.server_streaming(), "{path}");
+                assert_eq!(row.responds_with_stream(), rpc.server_streaming(), "{path}");
             }
         }
     }
@@ -263,7 +263,7 @@ mod tests {
         ] {
             let rpc = Rpc::of(path);
             assert_eq!((rpc.access, rpc.kind), (OPERATE, RouteKind::Here), "{path}");
-            assert!(rpc.changes && !rpc.sends_stream() && !rpc.answers_with_stream(), "{path}");
+            assert!(rpc.changes && !rpc.sends_stream() && !rpc.responds_with_stream(), "{path}");
         }
     }
 }

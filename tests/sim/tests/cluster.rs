@@ -11,7 +11,7 @@ const HAPPENS: [(&str, u64); 8] = [
     ("owners fenced", 10),
     ("shards released", 10),
     ("shards kept", 10),
-    ("commits found after a lost answer", 10),
+    ("commits found after a lost response", 10),
     ("connections terminated", 10),
     ("stale frames dropped", 10),
     ("grants given back", 10),

@@ -98,7 +98,7 @@ export class Extensions {
       const response = { requestId, response: await this.#answer(request, deadline.signal) };
       const size = sizeOf({ $case: "extensionResponse", value: response });
       if (size <= bound.maxBytes) return response;
-      throw new ExtensionFailed(`the answer has ${size} bytes with its frame; the server takes ${bound.maxBytes}`);
+      throw new ExtensionFailed(`the response has ${size} bytes with its frame; the server takes ${bound.maxBytes}`);
     } catch (error) {
       return { requestId, response: { $case: "failure", value: failure(request.name, error) } };
     } finally {

@@ -7,7 +7,7 @@ use crate::time::{Millis, Timestamp};
 pub struct LeaseTimes {
     /// Time from the start of a beat to the start of the next.
     pub beat_every: Millis,
-    /// For how long an owner trusts its lease, from the moment at which it sent the last beat that was answered.
+    /// For how long an owner trusts its lease, from the moment at which it sent the last beat that was confirmed.
     pub trusted: Millis,
     /// For how long a counter must not change before its owner is suspected.
     pub suspected_after: Millis,
@@ -48,7 +48,7 @@ impl LeaseTimes {
 #[derive(Debug, Clone)]
 pub struct OwnerLease {
     times: LeaseTimes,
-    /// Sending of the last beat that was answered.
+    /// Sending of the last beat that was confirmed.
     confirmed: Option<Timestamp>,
     /// Last movement of the runtime.
     pulse: Timestamp,
@@ -74,7 +74,7 @@ impl OwnerLease {
         self.pulse = self.pulse.max(now);
     }
 
-    /// True if a beat is to be sent now. Call [`Self::handle_answer`] or [`Self::handle_failure`] when it has ended.
+    /// True if a beat is to be sent now. Call [`Self::handle_response`] or [`Self::handle_failure`] when it has ended.
     #[must_use]
     pub fn poll_beat(&mut self, now: Timestamp) -> bool {
         let moves = now.since(self.pulse) < self.times.pulse_within;
@@ -86,21 +86,21 @@ impl OwnerLease {
         true
     }
 
-    /// A beat that was sent at `sent` was answered. Returns true if it follows the last answer without a gap.
-    pub fn handle_answer(&mut self, sent: Timestamp) -> bool {
+    /// The response to a beat that was sent at `sent`. Returns true if it follows the last response without a gap.
+    pub fn handle_response(&mut self, sent: Timestamp) -> bool {
         self.is_beating = false;
         let before = self.confirmed;
         self.confirmed = before.max(Some(sent));
         before.is_none_or(|before| sent.since(before) < self.times.gap)
     }
 
-    /// A beat failed, or nobody knows. The lease goes on as long as the last answer makes it.
+    /// A beat failed, or nobody knows. The lease goes on as long as the last response makes it.
     pub fn handle_failure(&mut self) {
         self.is_beating = false;
     }
 
     /// The time at which [`Self::poll_beat`] may want a beat. It stays in the past while a beat is under way or the runtime
-    /// stands still: then ask again after a while, not at once.
+    /// stands still: then call that again after a while, not at once.
     #[must_use]
     pub fn deadline(&self) -> Timestamp {
         self.next_beat

@@ -2,12 +2,12 @@
 //!
 //! # Driving it
 //!
-//! Tell it what happens ([`Member::handle`]) and perform the actions that it returns. Ask [`Member::poll_beat`] whenever
+//! Tell it what happens ([`Member::handle`]) and perform the actions that it returns. Call [`Member::poll_beat`] whenever
 //! [`Member::deadline`] has passed. Tell the other parts of the process until when the lease is valid: later than that, nothing
-//! is this replica's. A driver that has this member at hand may ask [`Member::may_act`] instead.
+//! is this replica's. A driver that has this member at hand may call [`Member::may_act`] instead.
 //!
-//! A release is written after the last write to the shard. A claim whose answer was lost is answered by the next beat, which lists
-//! this replica's shards. A release is repeated until it is answered.
+//! A release is written after the last write to the shard. A claim whose response was lost needs no other: the next beat lists
+//! this replica's shards. A release is repeated until it is confirmed.
 //!
 //! A database that loses acknowledged claims and releases may name another owner of a shard than the one that has it. Nobody
 //! fences that one, so it stops itself when a beat does not show its shards.
@@ -56,18 +56,18 @@ pub struct OwnerSeen {
 pub enum MemberInput {
     /// The server's runtime moves.
     Pulse,
-    /// A beat was answered.
+    /// A beat was confirmed.
     Beaten {
         /// When it was sent.
         sent: Timestamp,
         /// The rows that it read.
         view: ClusterView,
     },
-    /// A beat failed, or its answer was lost.
+    /// A beat failed, or its response was lost.
     BeatLost,
-    /// A claim was answered.
+    /// A claim was confirmed.
     Claimed(Vec<(ShardNo, Term)>),
-    /// A claim failed, or its answer was lost. The next beat shows the shards that it got.
+    /// A claim failed, or its response was lost. The next beat shows the shards that it got.
     ClaimLost,
     /// A release was carried out.
     Released(ShardNo),
@@ -89,8 +89,8 @@ pub enum MemberAction {
     FinishFence(OwnerNo),
     /// Claim free shards, as many as there are up to this number.
     Claim(u16),
-    /// Choose shards and give them to [`Member::release`]. Do that before the next input: a view that still finds them here asks
-    /// for as many again.
+    /// Choose shards and give them to [`Member::release`]. Do that before the next input: a view that still finds them here sheds
+    /// as many again.
     Shed(Shed),
     /// The shard is this replica's: read its unfinished runs, and go on with them.
     Gain(ShardNo, Term),
@@ -111,14 +111,14 @@ pub struct Shed {
 }
 
 impl Shed {
-    /// The shards to give away, in the order of `held`. Busy ones are the last, and only where they do not stay.
+    /// The shards to give away, in the order of `owned`. Busy ones are the last, and only where they do not stay.
     pub fn choose(
         self,
-        held: impl IntoIterator<Item = ShardNo>,
+        owned: impl IntoIterator<Item = ShardNo>,
         is_busy: impl Fn(ShardNo) -> bool,
     ) -> Vec<ShardNo> {
         let (busy, mut chosen): (Vec<ShardNo>, Vec<ShardNo>) =
-            held.into_iter().partition(|shard| is_busy(*shard));
+            owned.into_iter().partition(|shard| is_busy(*shard));
         if !self.keeps_busy {
             chosen.extend(busy);
         }
@@ -131,7 +131,7 @@ impl Shed {
 #[derive(Debug, Clone, Copy)]
 struct Gained {
     term: Term,
-    /// When the answer came that says so. Beats that were sent later must show the shard.
+    /// When the response came that says so. Beats that were sent later must show the shard.
     at: Timestamp,
 }
 
@@ -144,7 +144,7 @@ pub struct Member {
     suspicion: Suspicion,
     owned: BTreeMap<ShardNo, Gained>,
     releasing: BTreeSet<ShardNo>,
-    /// Time of the last answer to a release. A view that was asked for before may still list the shard.
+    /// Time of the last response to a release. A view that was requested before may still list the shard.
     released_at: Option<Timestamp>,
     /// Nothing is given away before this time.
     sheds_from: Option<Timestamp>,
@@ -184,13 +184,13 @@ impl Member {
         !self.is_over && self.lease.poll_beat(now)
     }
 
-    /// The time at which to ask [`Self::poll_beat`] again.
+    /// The time at which to call [`Self::poll_beat`] again.
     #[must_use]
     pub fn deadline(&self) -> Timestamp {
         self.lease.deadline()
     }
 
-    /// True if the replica may send something out for this shard. Ask as late as possible, and each time.
+    /// True if the replica may send something out for this shard. Call this as late as possible, and each time.
     #[must_use]
     pub fn may_act(&self, shard: ShardNo, now: Timestamp) -> bool {
         !self.is_over && self.owned.contains_key(&shard) && self.lease.is_valid(now)
@@ -220,7 +220,7 @@ impl Member {
     }
 
     /// Gives a shard away. From now on nothing is done for it; the driver writes the release after the shard's last
-    /// write, and repeats it until it is answered. Returns its term, or `None` if the shard is not this replica's.
+    /// write, and repeats it until it is confirmed. Returns its term, or `None` if the shard is not this replica's.
     pub fn release(&mut self, shard: ShardNo) -> Option<Term> {
         let gained = self.owned.remove(&shard)?;
         self.releasing.insert(shard);
@@ -265,7 +265,7 @@ impl Member {
         if let Some(shard) = self.lost(sent, view) {
             return self.stop(MemberAction::StopForLostClaim(shard));
         }
-        if !self.lease.handle_answer(sent) {
+        if !self.lease.handle_response(sent) {
             self.suspicion.handle_gap(now);
         }
         let others = view.owners.iter().filter(|seen| seen.owner != self.me);
@@ -279,7 +279,7 @@ impl Member {
     }
 
     /// A shard of this replica that the database does not know as such, or under another term, although the beat was sent after
-    /// the claim was answered. A fail-over to an asynchronous standby has lost the claim, or the release before it: another
+    /// the claim was confirmed. A fail-over to an asynchronous standby has lost the claim, or the release before it: another
     /// replica may own the shard, and no fence keeps this one from writing to it.
     #[must_use]
     pub fn lost(&self, sent: Timestamp, view: &ClusterView) -> Option<ShardNo> {
@@ -290,16 +290,16 @@ impl Member {
         self.owned.iter().find(is_lost).map(|(shard, _)| *shard)
     }
 
-    /// Takes the shards of claims whose answer was lost.
+    /// Takes the shards of claims whose response was lost.
     fn adopt(&mut self, sent: Timestamp, view: &ClusterView, now: Timestamp) -> Vec<MemberAction> {
-        // The view may be older than a release that was answered meanwhile.
+        // The view may be older than a release that was confirmed meanwhile.
         if self.released_at.is_some_and(|released| sent <= released) {
             return Vec::new();
         }
         self.gain(view.mine.clone(), now)
     }
 
-    /// A shard that is being given away stays away: a beat may have shown it before its claim was answered.
+    /// A shard that is being given away stays away: a beat may have shown it before its claim was confirmed.
     fn gain(&mut self, shards: Vec<(ShardNo, Term)>, now: Timestamp) -> Vec<MemberAction> {
         let mut gained = Vec::new();
         for (shard, term) in shards {

@@ -26,9 +26,9 @@ pub struct Suspicion {
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     beat: Beat,
-    /// Arrival of the answer that showed this counter first.
+    /// Arrival of the response that showed this counter first.
     since: Timestamp,
-    /// Arrival of the answer that showed the owner first.
+    /// Arrival of the response that showed the owner first.
     met: Timestamp,
 }
 
@@ -45,7 +45,7 @@ impl Suspicion {
         self.quiet_until = now.after(self.times.quiet_after_gap);
     }
 
-    /// The counters of all others, as a beat has found them that was sent at `sent` and answered at `now`. Returns who
+    /// The counters of all others, as a beat has found them that was sent at `sent` and confirmed at `now`. Returns who
     /// is to be fenced.
     pub fn handle_beats(
         &mut self,
@@ -61,7 +61,7 @@ impl Suspicion {
                 Some(seen) => Seen { beat, since: now, met: seen.met },
                 None => Seen { beat, since: now, met: now },
             };
-            // Measured from an answer to a question: the time in the database between the two is at least as long.
+            // Measured from a response to a request: the time in the database between the two is at least as long.
             let still = sent.since(seen.since);
             if still >= self.times.suspected_after && now >= self.quiet_until {
                 suspects.push(Suspect { owner, beat });

@@ -26,8 +26,8 @@ fn view(owners: &[(OwnerNo, u64)], mine: &[(u16, u64)], free: u16) -> ClusterVie
     }
 }
 
-fn beaten(member: &mut Member, sent: u64, answered: u64, view: ClusterView) -> Vec<MemberAction> {
-    member.handle(MemberInput::Beaten { sent: at(sent), view }, at(answered))
+fn beaten(member: &mut Member, sent: u64, confirmed: u64, view: ClusterView) -> Vec<MemberAction> {
+    member.handle(MemberInput::Beaten { sent: at(sent), view }, at(confirmed))
 }
 
 fn shed(count: u16) -> MemberAction {
@@ -38,9 +38,9 @@ fn shed(count: u16) -> MemberAction {
 #[test]
 fn an_owner_falls_silent_before_anybody_may_act() {
     let mut lease = OwnerLease::new(TIMES(), at(0));
-    assert!(!lease.is_valid(at(0)), "no beat was answered");
+    assert!(!lease.is_valid(at(0)), "no beat was confirmed");
     assert!(lease.poll_beat(at(0)));
-    assert!(lease.handle_answer(at(0)));
+    assert!(lease.handle_response(at(0)));
     // The beat was on its way for a second: the lease counts from its start, the suspicion from its end.
     let mut suspicion = Suspicion::new(TIMES());
     assert_eq!(suspicion.handle_beats([(ME, Beat(1))], at(990), at(1_000)), []);
@@ -84,11 +84,11 @@ fn a_server_that_does_not_move_does_not_beat() {
 }
 
 #[test]
-fn the_answer_to_a_beat_that_was_long_under_way_is_a_gap() {
+fn the_response_to_a_beat_that_was_long_under_way_is_a_gap() {
     let mut lease = OwnerLease::new(TIMES(), at(0));
-    assert!(lease.handle_answer(at(0)));
-    assert!(lease.handle_answer(at(500)));
-    assert!(!lease.handle_answer(at(2_500)));
+    assert!(lease.handle_response(at(0)));
+    assert!(lease.handle_response(at(500)));
+    assert!(!lease.handle_response(at(2_500)));
     assert!(lease.is_valid(at(2_600)));
 }
 
@@ -111,8 +111,8 @@ fn a_new_replica_gets_its_share() {
     let mut member = Member::new(ME, TIMES(), at(0));
     let all: Vec<(u16, u64)> = (0..8).map(|shard| (shard, 1)).collect();
     assert_eq!(beaten(&mut member, 0, 1, view(&[(ME, 1)], &all, 0)).len(), 8, "each is gained");
-    let beat = |member: &mut Member, sent: u64, answered: u64| {
-        beaten(member, sent, answered, view(&[(ME, sent), (OTHER, sent)], &all, 0))
+    let beat = |member: &mut Member, sent: u64, confirmed: u64| {
+        beaten(member, sent, confirmed, view(&[(ME, sent), (OTHER, sent)], &all, 0))
     };
     for time in (500..3_000).step_by(500) {
         assert_eq!(beat(&mut member, time, time + 1), [], "it has just come: {time}");
@@ -123,7 +123,7 @@ fn a_new_replica_gets_its_share() {
     assert!(!member.may_act(ShardNo(0), at(3_002)), "nothing is done for a shard that is given away");
     assert_eq!(beat(&mut member, 3_500, 3_501), [], "the release is under way");
     assert_eq!(member.handle(MemberInput::Released(ShardNo(0)), at(3_600)), []);
-    // Asked before the release was answered: it may list the shard, and says nothing.
+    // Requested before the release was confirmed: it may list the shard, and says nothing.
     let late = beat(&mut member, 3_550, 3_601);
     assert_eq!(late, [shed(3)]);
     assert_eq!(member.term(ShardNo(0)), None);
@@ -143,9 +143,9 @@ fn replicas_that_come_and_end_at_once_are_given_nothing() {
 
 #[test]
 fn idle_shards_go_in_place_of_busy_ones() {
-    let held = || (0..6).map(ShardNo);
+    let owned = || (0..6).map(ShardNo);
     let is_busy = |shard: ShardNo| shard.0 < 4;
-    let choose = |count, keeps_busy| Shed { count, keeps_busy }.choose(held(), is_busy);
+    let choose = |count, keeps_busy| Shed { count, keeps_busy }.choose(owned(), is_busy);
     assert_eq!(choose(1, true), [ShardNo(4)]);
     assert_eq!(choose(3, true), [ShardNo(4), ShardNo(5)], "the others stay");
     assert_eq!(choose(3, false), [ShardNo(4), ShardNo(5), ShardNo(0)]);
@@ -155,22 +155,22 @@ fn idle_shards_go_in_place_of_busy_ones() {
 fn busy_shards_above_the_share_stay_for_a_while() {
     let mut member = Member::new(ME, TIMES(), at(0));
     let all: Vec<(u16, u64)> = (0..8).map(|shard| (shard, 1)).collect();
-    let mut asked = |time: u64, owners: &[OwnerNo]| {
+    let mut last_action = |time: u64, owners: &[OwnerNo]| {
         let owners: Vec<_> = owners.iter().map(|owner| (*owner, time)).collect();
         beaten(&mut member, time, time, view(&owners, &all, 0)).last().cloned()
     };
     let (alone, both) = ([ME], [ME, OTHER]);
-    assert!(matches!(asked(0, &alone), Some(MemberAction::Gain(..))));
+    assert!(matches!(last_action(0, &alone), Some(MemberAction::Gain(..))));
     let mut waits_anew = |joined: u64| {
         for time in (joined..joined + 2_500).step_by(500) {
-            assert_eq!(asked(time, &both), None, "it has just come: {time}");
+            assert_eq!(last_action(time, &both), None, "it has just come: {time}");
         }
         for time in (joined + 2_500..joined + 2_500 + BUSY_KEPT_MAX.0).step_by(500) {
-            assert_eq!(asked(time, &both), Some(shed(4)), "{time}");
+            assert_eq!(last_action(time, &both), Some(shed(4)), "{time}");
         }
         let anything = MemberAction::Shed(Shed { count: 4, keeps_busy: false });
-        assert_eq!(asked(joined + 2_500 + BUSY_KEPT_MAX.0, &both), Some(anything));
-        assert_eq!(asked(joined + 3_000 + BUSY_KEPT_MAX.0, &alone), None, "the other one has left");
+        assert_eq!(last_action(joined + 2_500 + BUSY_KEPT_MAX.0, &both), Some(anything));
+        assert_eq!(last_action(joined + 3_000 + BUSY_KEPT_MAX.0, &alone), None, "the other one has left");
     };
     waits_anew(500);
     waits_anew(64_500);
@@ -205,7 +205,7 @@ fn a_shard_that_was_kept_is_served_for_a_while_before_it_goes() {
 }
 
 #[test]
-fn a_claim_whose_answer_was_lost_comes_with_the_next_beat() {
+fn a_claim_whose_response_was_lost_comes_with_the_next_beat() {
     let mut member = Member::new(ME, TIMES(), at(0));
     assert_eq!(beaten(&mut member, 0, 1, view(&[(ME, 1)], &[], 8)), [MemberAction::Claim(8)]);
     assert_eq!(member.handle(MemberInput::ClaimLost, at(400)), []);
@@ -215,15 +215,15 @@ fn a_claim_whose_answer_was_lost_comes_with_the_next_beat() {
     assert_eq!(beaten(&mut member, 1_000, 1_001, view(&[(ME, 3)], &[(1, 4), (2, 9)], 0)), []);
 }
 
-/// Else the late answer brings the shard back, and the replica writes after its own release.
+/// Else the late response brings the shard back, and the replica writes after its own release.
 #[test]
-fn a_shard_that_is_given_away_before_its_claim_is_answered_stays_away() {
+fn a_shard_that_is_given_away_before_its_claim_is_confirmed_stays_away() {
     let mut member = Member::new(ME, TIMES(), at(0));
     assert_eq!(beaten(&mut member, 0, 1, view(&[(ME, 1)], &[], 8)), [MemberAction::Claim(8)]);
     assert_eq!(beaten(&mut member, 500, 501, view(&[(ME, 2)], &[(1, 4)], 0)).len(), 1);
     assert_eq!(member.release(ShardNo(1)), Some(Term(4)));
-    let answered = member.handle(MemberInput::Claimed(vec![(ShardNo(1), Term(4))]), at(600));
-    assert_eq!(answered, []);
+    let actions = member.handle(MemberInput::Claimed(vec![(ShardNo(1), Term(4))]), at(600));
+    assert_eq!(actions, []);
     assert!(!member.may_act(ShardNo(1), at(600)));
 }
 
@@ -258,7 +258,7 @@ fn a_replica_that_drains_gives_everything_away_and_takes_nothing() {
     }
 }
 
-/// Its lease is over when the answer comes: another replica may have fenced it.
+/// Its lease is over when the response comes: another replica may have fenced it.
 #[test]
 fn a_view_that_was_long_under_way_claims_nothing() {
     let mut member = Member::new(ME, TIMES(), at(0));
@@ -304,7 +304,7 @@ fn an_owner_whose_claim_the_database_has_lost_stops() {
         assert_eq!(beaten(&mut member, 0, 1, view(&[(ME, 1)], &[(1, 4)], 7)).len(), 2, "a gain and a claim");
         let gained = member.handle(MemberInput::Claimed(vec![(ShardNo(2), Term(6))]), at(700));
         assert_eq!(gained, [MemberAction::Gain(ShardNo(2), Term(6))]);
-        // It was sent before the claim was answered, and says nothing.
+        // It was sent before the claim was confirmed, and says nothing.
         assert_eq!(beaten(&mut member, 700, 710, view(&[(ME, 2)], &[(1, 4)], 0)), [], "{mine:?}");
         assert!(member.may_act(ShardNo(2), at(710)), "{mine:?}");
         let stops = beaten(&mut member, 701, 720, view(&[(ME, 3)], mine, 0));
@@ -320,7 +320,7 @@ fn shards_that_are_given_away_or_kept_are_not_lost() {
     assert_eq!(beaten(&mut member, 0, 1, view(&[(ME, 1)], &[(0, 1), (1, 1)], 0)).len(), 2);
     assert_eq!(member.release(ShardNo(0)), Some(Term(1)));
     assert_eq!(member.release(ShardNo(1)), Some(Term(1)));
-    // The row is free, and the answer to the release is still under way.
+    // The row is free, and the response to the release is still under way.
     assert_eq!(beaten(&mut member, 600, 610, view(&[(ME, 2)], &[(1, 1)], 0)), []);
     assert_eq!(member.handle(MemberInput::Released(ShardNo(0)), at(620)), []);
     assert_eq!(member.handle(MemberInput::Kept(ShardNo(1)), at(630)), []);

@@ -88,7 +88,7 @@ impl ReplicaServer {
         self.stopped().await
     }
 
-    /// Serves until a signal asks for a shutdown, or others have taken this replica for dead. A second signal stops at once.
+    /// Serves until a signal requests a shutdown, or others have taken this replica for dead. A second signal stops at once.
     pub async fn run_until(self, signals: Signals) -> Exit {
         self.running.until(signals).await;
         self.stopped().await
@@ -103,8 +103,8 @@ impl ReplicaServer {
             // It may be the first to find out that others have taken this one for dead. The next beat tells.
             let _unknown = tokio::time::timeout(VERDICT_WAIT, self.replica.failed().cancelled()).await;
         }
-        // A fenced one has nothing to write. Another one may have a database that does not answer; whatever it still has to write
-        // is refused as soon as this replica has left.
+        // A fenced one has nothing to write. Another one may have a database that does not respond; whatever it still has to
+        // write is refused as soon as this replica has left.
         if !self.replica.failed().is_cancelled() {
             let _cut = tokio::time::timeout(CLOSE_WAIT, self.store.close()).await;
         }

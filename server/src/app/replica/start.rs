@@ -153,7 +153,7 @@ struct ReplicaListeners {
 
 /// Marks of how far a shutdown has come.
 struct ShutdownMarks {
-    /// Held by each listener until its last call has ended.
+    /// Kept by each listener until its last RPC has ended.
     rpcs: Arc<DropGuard>,
     /// Cancelled when the hosts have been sent away, which waits for the runs.
     runs_stopped: CancellationToken,

@@ -238,8 +238,8 @@ mod tests {
         Jwks::load(&options, Arc::new(SystemClock)).unwrap()
     }
 
-    /// Answers the one request of a connection with the keys.
-    async fn answer(mut connection: TcpStream) {
+    /// Responds to the one request of a connection with the keys.
+    async fn respond(mut connection: TcpStream) {
         let mut request = Vec::new();
         while !request.ends_with(b"\r\n\r\n") {
             assert_ne!(connection.read_buf(&mut request).await.unwrap(), 0, "the request was given up");
@@ -249,12 +249,12 @@ mod tests {
         connection.write_all(format!("{head}{KEYS}").as_bytes()).await.unwrap();
     }
 
-    /// An attempt whose caller has gone away before the answer.
+    /// An attempt whose caller has gone away before the response.
     async fn left_alone() -> (Jwks, TcpListener, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let jwks = of_server(format!("http://{}/keys", listener.local_addr().unwrap()));
         let (connection, _) = tokio::select! {
-            () = jwks.read_again(ReloadCause::UnknownKey) => panic!("nobody has answered"),
+            () = jwks.read_again(ReloadCause::UnknownKey) => panic!("nobody has responded"),
             accepted = listener.accept() => accepted.unwrap(),
         };
         (jwks, listener, connection)
@@ -263,20 +263,20 @@ mod tests {
     #[tokio::test]
     async fn an_attempt_whose_caller_went_away_goes_on() {
         let (jwks, _listener, connection) = left_alone().await;
-        tokio::join!(jwks.read_again(ReloadCause::UnknownKey), answer(connection));
+        tokio::join!(jwks.read_again(ReloadCause::UnknownKey), respond(connection));
         assert!(jwks.state.lock().await.keys.is_some());
     }
 
     #[tokio::test]
     async fn callers_who_go_away_do_not_put_off_the_next_look() {
         let (jwks, listener, _connection) = left_alone().await;
-        let answered = async {
-            answer(listener.accept().await.unwrap().0).await;
+        let responds = async {
+            respond(listener.accept().await.unwrap().0).await;
             std::future::pending::<()>().await
         };
         tokio::select! {
             () = jwks.read_again(ReloadCause::Tick) => {}
-            () = answered => {}
+            () = responds => {}
         }
         assert!(jwks.state.lock().await.keys.is_some());
     }

@@ -105,7 +105,7 @@ impl Readiness {
     /// The server takes RPCs again.
     fn is_back(&self) {
         if let Some(engine) = &self.engine {
-            engine.store_answers_again();
+            engine.store_is_back();
         }
     }
 
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_replica_that_lacks_nothing_asks_the_store_seldom() {
+    async fn a_replica_that_lacks_nothing_checks_the_store_seldom() {
         let (mut readiness, sender, _store) = readiness(ownership(true, SHARDS, 0)).await;
         readiness.check().await.unwrap();
         assert_eq!(readiness.check_every(true), CHECK_REPLICA_EVERY);

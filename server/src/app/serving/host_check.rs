@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_the_names_of_loopback_are_answered() {
+    fn by_default_the_names_of_loopback_are_served() {
         let check = HostCheck::new(&lists("127.0.0.1:9464"));
         for host in ["localhost", "localhost:9464", "LocalHost.:1", "127.0.0.1:9464", "[::1]:9464", "[::1]"] {
             assert_eq!(check.check(None, Some(host), None), Ok(()), "{host}");
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_page_of_another_origin_is_refused() {
         let check = HostCheck::new(&lists("127.0.0.1:9464"));
-        for (origin, answer) in [
+        for (origin, verdict) in [
             ("http://localhost:3000", Ok(())),
             ("http://127.0.0.1", Ok(())),
             ("https://[::1]:3000", Ok(())),
@@ -137,12 +137,12 @@ mod tests {
             ("null", Err(HostProblem::Origin)),
             ("", Err(HostProblem::Origin)),
         ] {
-            assert_eq!(check.check(None, Some("localhost"), Some(origin)), answer, "{origin}");
+            assert_eq!(check.check(None, Some("localhost"), Some(origin)), verdict, "{origin}");
         }
     }
 
     #[test]
-    fn lists_replace_the_default_and_remote_addresses_are_answered() {
+    fn lists_replace_the_default_and_remote_addresses_are_served() {
         let remote = HostCheck::new(&lists("0.0.0.0:9464"));
         assert_eq!(remote.check(None, Some("10.0.0.1:9464"), None), Ok(()));
         assert_eq!(remote.check(None, Some("[2001:db8::1]:9464"), None), Ok(()));

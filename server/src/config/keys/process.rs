@@ -224,7 +224,7 @@ pub(in crate::config) fn server(section: &mut Section<'_, '_>, protection: Prote
     let insecure = section.get_or("allow_insecure_remote", false);
     let lacks = match protection {
         Protection { encrypted: true, authentication: Authentication::Required } => None,
-        Protection { authentication: Authentication::NotAsked, .. } => Some(
+        Protection { authentication: Authentication::NotRequired, .. } => Some(
             "there is no authentication: whoever connects can run every tool and read every session; add [auth] and [tls], \
              listen on 127.0.0.1",
         ),

@@ -32,7 +32,7 @@ use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, RunRow, StoreEr
 /// Paused runs that are read at a time after a restart.
 const PAUSED_PER_PAGE: u32 = 256;
 /// The wait before the first retry after a failure of the store. It doubles with each retry until the run has an event again,
-/// because each one may call the model again. It ends when the store answers again.
+/// because each one may call the model again. It ends when the store is back.
 pub(in crate::engine) const RETRY_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait between two retries.
 const RETRY_WAIT_MAX: Duration = Duration::from_secs(300);
@@ -56,7 +56,7 @@ pub(in crate::engine) enum HistoryNeed {
 pub(in crate::engine) struct Opening {
     /// The time at which it needs its session's history.
     pub(in crate::engine) need: HistoryNeed,
-    /// Its place among the runs of a recovery: they ask for memory in that order. `None` outside of a recovery.
+    /// Its place among the runs of a recovery: they request memory in that order. `None` outside of a recovery.
     pub(in crate::engine) place: Option<RecoveryPlace>,
 }
 
@@ -374,8 +374,8 @@ impl Engine {
         }
     }
 
-    /// Ends the waits of all runs that are retried: the store answers again, after it did not.
-    pub fn store_answers_again(&self) {
+    /// Ends the waits of all runs that are retried: the store is back.
+    pub fn store_is_back(&self) {
         self.deps().failures.retries.wake_all();
     }
 

@@ -293,17 +293,17 @@ impl AuditLog {
 /// The name and the text of the cause, if the RPC was refused and the log is to say so. `tells_missing` is true if it also has
 /// RPCs on what is not there: an id that nobody has, one of another tenant, or one of another caller.
 fn refusal(act: &Act, refused: Option<&Status>, tells_missing: bool) -> Option<(&'static str, String)> {
-    let told = |status: &Status| status.message().to_owned();
-    let (cause, answered) = match refused {
-        Some(status) if is_quota(status) => ("quota", Some(told(status))),
-        Some(status) if status.code() == Code::PermissionDenied => ("denied", Some(told(status))),
+    let text = |status: &Status| status.message().to_owned();
+    let (cause, told) = match refused {
+        Some(status) if is_quota(status) => ("quota", Some(text(status))),
+        Some(status) if status.code() == Code::PermissionDenied => ("denied", Some(text(status))),
         Some(status) if status.code() == Code::NotFound && tells_missing => {
-            ("missing_id", Some(told(status)))
+            ("missing_id", Some(text(status)))
         }
         Some(_) | None => ("denied", None),
     };
     // The real cause, where the caller was told another.
-    let why = act.denied().map(str::to_owned).or(answered)?;
+    let why = act.denied().map(str::to_owned).or(told)?;
     Some((cause, why))
 }
 
@@ -412,9 +412,9 @@ mod tests {
             let rpc = AuditedRpc { path: path.to_owned(), from: String::new() };
             let act = log.begin_act(&rpc, None);
             audit::within(Some(act.clone()), async { audit::about("run_id", "r1") }).await;
-            let answer = status(code, ErrorReason::RunNotFound, "no such run", []);
-            let answer = answer.into_http::<tonic::body::Body>();
-            log.record_end(&rpc, &act, answer.headers()).await.unwrap();
+            let response = status(code, ErrorReason::RunNotFound, "no such run", []);
+            let response = response.into_http::<tonic::body::Body>();
+            log.record_end(&rpc, &act, response.headers()).await.unwrap();
             let written = store.audit_after(0).await.unwrap();
             assert_eq!(written.len(), rows, "{path} {code:?}");
             let entry = &written[rows - 1].entry;

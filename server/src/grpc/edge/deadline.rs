@@ -1,4 +1,4 @@
-//! Answers RPCs whose own deadline (`grpc-timeout`) has passed. The transport would answer CANCELLED, which is the code of a
+//! Responds to RPCs whose own deadline (`grpc-timeout`) has passed. The transport would say CANCELLED, which is the code of a
 //! caller that has gone.
 
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use tower::{Layer, Service};
 const GRPC_TIMEOUT: &str = "grpc-timeout";
 /// Digits of its number, by the protocol.
 const DIGITS_MAX: usize = 8;
-/// The answer is ready this much before the transport's own, whose timer has milliseconds.
+/// The response is ready this much before the transport's own, whose timer has milliseconds.
 const AHEAD: Duration = Duration::from_millis(1);
 
-/// Answers DEADLINE_EXCEEDED where the deadline passes before the response begins. It must be the outermost layer.
+/// Responds with DEADLINE_EXCEEDED where the deadline passes before the response begins. It must be the outermost layer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DeadlineLayer;
 
@@ -124,12 +124,12 @@ mod tests {
         if let Some(timeout) = timeout {
             request.headers_mut().insert(GRPC_TIMEOUT, timeout.parse().expect("a header"));
         }
-        let response = service.oneshot(request).await.expect("it answers");
+        let response = service.oneshot(request).await.expect("it responds");
         Status::from_header_map(response.headers()).expect("a status").code()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_deadline_that_passes_is_answered_as_such() {
+    async fn a_deadline_that_passes_is_reported_as_such() {
         let second = Duration::from_secs(1);
         assert_eq!(code(second, Some("500m")).await, Code::DeadlineExceeded);
         assert_eq!(code(second, Some("0n")).await, Code::DeadlineExceeded);

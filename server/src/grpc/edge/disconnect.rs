@@ -1,4 +1,4 @@
-//! Aborts a run when its last caller disconnects, if one of them asked for that.
+//! Aborts a run when its last caller disconnects, if one of them requested that.
 
 use agentloop_core::id::{RunId, TenantId};
 
@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::engine::feed::{CallerGuard, Feed};
 use crate::grpc::edge::incoming::IncomingLink;
 
-/// An RPC that waits for a run, or streams it. Where it asked for that, the run is aborted when it is dropped and no other RPC is
+/// An RPC that waits for a run, or streams it. Where it requested that, the run is aborted when it is dropped and no other RPC is
 /// left, unless it was disarmed. It lives in the handler's future or stream, which the transport drops when the client is gone.
 pub(in crate::grpc) struct DisconnectGuard {
     engine: Engine,
@@ -36,7 +36,7 @@ impl DisconnectGuard {
         self.feed = Some(feed.clone());
     }
 
-    /// Leaves the run alone from now on: it ended, or the caller has its answer.
+    /// Leaves the run alone from now on: it ended, or the caller has its response.
     pub(in crate::grpc) fn disarm(&mut self) {
         self.aborts = false;
     }

@@ -1,4 +1,4 @@
-//! The identity of callers: takes the credentials out of each request, asks the authenticator, and puts the principal into the
+//! The identity of callers: takes the credentials out of each request, calls the authenticator, and puts the principal into the
 //! request. Without authentication every request passes.
 
 use std::pin::Pin;
@@ -100,7 +100,7 @@ impl CredentialCheck {
     /// Counts an RPC with a stream. Those of tool hosts are counted as hosts.
     fn hold_stream(&self, path: &str, principal: &Principal) -> Result<Option<UsePermit>, QuotaExceeded> {
         let rpc = Rpc::of(path);
-        let is_stream = rpc.sends_stream() || rpc.answers_with_stream();
+        let is_stream = rpc.sends_stream() || rpc.responds_with_stream();
         let quotas = self.quotas.as_ref().filter(|_| is_stream && path != CONNECT);
         quotas.map(|quotas| quotas.hold(Quota::Streams, &principal.tenant, Some(&principal.name))).transpose()
     }
@@ -153,7 +153,7 @@ impl CredentialCheck {
             false => request,
         };
         let response = inner.call(request).await?;
-        Ok(match rpc.answers_with_stream() {
+        Ok(match rpc.responds_with_stream() {
             true => lapsing_response(response, self.lapse(identity), use_permit),
             false => response,
         })

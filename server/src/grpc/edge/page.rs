@@ -48,11 +48,11 @@ list_requests!(
     ListHostsRequest
 );
 
-/// A list as it was asked for. The tokens of its pages are good for it alone, since a place in another list means nothing in it.
+/// A list as it was requested. The tokens of its pages are good for it alone, since a place in another list means nothing in it.
 pub(in crate::grpc) struct List(Digest);
 
 impl List {
-    /// The list that a caller of this tenant asks for, and the page of it. It leaves the rest of the request.
+    /// The list that a caller of this tenant requests, and the page of it. It leaves the rest of the request.
     ///
     /// # Errors
     /// INVALID_ARGUMENT for a page that is too large, or a token that is not one of this list.
@@ -110,20 +110,20 @@ pub(in crate::grpc) fn page_size(size: u32) -> Result<u32, Status> {
     }
 }
 
-/// Answers a list request with as many rows as fit into a message: halves the page until it is small enough.
+/// Responds to a list request with as many rows as fit into a message: halves the page until it is small enough.
 ///
 /// # Errors
-/// The error of `answer`, if it returns one.
+/// The error of `respond`, if it returns one.
 pub(in crate::grpc) async fn fit_page<A, F>(
     mut page: PageRequest,
-    answer: impl Fn(PageRequest) -> F,
+    respond: impl Fn(PageRequest) -> F,
 ) -> Result<Response<A>, Status>
 where
     A: prost::Message,
     F: Future<Output = Result<A, Status>>,
 {
     loop {
-        let whole = answer(page.clone()).await?;
+        let whole = respond(page.clone()).await?;
         if whole.encoded_len() <= PAGE_BYTES_MAX || page.size <= 1 {
             return Ok(Response::new(whole));
         }

@@ -144,8 +144,8 @@ impl PeerListener {
         }
     }
 
-    /// Takes what replicas ask for themselves. An RPC that one sends on comes back, if it means this replica. A replica of another
-    /// cluster, which may have had this address before, is refused everything.
+    /// Takes what replicas request for themselves. An RPC that one sends on comes back, if it means this replica. A replica of
+    /// another cluster, which may have had this address before, is refused everything.
     async fn take_own(
         &self,
         request: http::Request<Body>,

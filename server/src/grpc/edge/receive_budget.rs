@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 use crate::grpc::edge::message_prefix::{MessagePrefix, PREFIX_BYTES};
 use crate::grpc::status::retryable;
 
-/// Bytes of incomplete messages held at a time, over all callers.
+/// Bytes of incomplete messages in memory at a time, over all callers.
 const UNFINISHED_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// The first bytes of each message are not counted, so small messages pass even when the budget is used up.
 const UNCOUNTED_BYTES: usize = 16 * 1024;

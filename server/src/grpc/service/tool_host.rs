@@ -136,9 +136,9 @@ impl tool_host_server::ToolHost for ToolHostService {
         request: Request<Streaming<ConnectRequest>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
         let caller = Caller::of(&request);
-        let held =
+        let use_permit =
             self.quotas.as_ref().map(|quotas| quotas.hold(Quota::Hosts, caller.tenant(), caller.name()));
-        let held = held.transpose().map_err(|exceeded| quota_exceeded(&exceeded))?;
+        let use_permit = use_permit.transpose().map_err(|exceeded| quota_exceeded(&exceeded))?;
         let accepted =
             self.tools.accept_as(tenant(&request), caller.host_identity()).map_err(ToolHostError::from);
         let (connection, sending) = accepted?;
@@ -148,7 +148,7 @@ impl tool_host_server::ToolHost for ToolHostService {
         let (tools, tenant, link) = (self.tools.clone(), caller.tenant().clone(), caller.link());
         self.tasks.spawn(async move {
             let host = running.await;
-            drop(held);
+            drop(use_permit);
             if let (Some(host), Some(link)) = (host, link)
                 && link.is_lost().await
             {

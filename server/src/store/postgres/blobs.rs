@@ -67,9 +67,9 @@ struct Inner {
     db: Readers,
     writes: WeakWriteSender,
     tasks: Tasks,
-    /// When the bytes were counted. Held while they are.
+    /// When the bytes were counted. Locked while they are.
     counted_at: tokio::sync::Mutex<Timestamp>,
-    /// Held from the check of the bounds for a whole upload until it counts.
+    /// Locked from the check of the bounds for a whole upload until it counts.
     keeping: tokio::sync::Mutex<()>,
     usage: Mutex<BlobUsage>,
     /// The difference of this replica's clock from the database's, once it was needed.
@@ -244,7 +244,7 @@ impl Upload {
         let (existed, is_first, media_type) = match blobs.write(BlobOp::Keep(upload)).await? {
             BlobResult::Kept { existed, is_first, media_type } => (existed, is_first, media_type),
             BlobResult::GivenUp => return Err(given_up()),
-            other => unreachable!("the end of an upload is answered with {other:?}"),
+            other => unreachable!("the end of an upload has the result {other:?}"),
         };
         self.is_kept = true;
         if is_first {
@@ -391,7 +391,7 @@ impl BlobStore for PostgresStore {
         let now = self.blobs.shared_time(now).await?;
         match self.blobs.write(BlobOp::Claim { tenant, only_of, digests: digests.to_vec(), now }).await? {
             BlobResult::Claimed(sizes) => Ok(sizes),
-            other => unreachable!("a claim is answered with {other:?}"),
+            other => unreachable!("a claim has the result {other:?}"),
         }
     }
 
@@ -406,7 +406,7 @@ impl BlobStore for PostgresStore {
             let BlobResult::Swept { rows, bytes } =
                 self.blobs.write(BlobOp::Sweep { before, unused }).await?
             else {
-                unreachable!("a sweep has its own answer")
+                unreachable!("a sweep has a result of its own")
             };
             self.blobs.usage().remove(bytes);
             swept += rows;

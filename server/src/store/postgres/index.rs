@@ -108,7 +108,7 @@ pub(in crate::store::postgres) struct Index {
     batch_ready: Arc<Notify>,
     /// True after a search that could not wait for all blocks: the task fills them once.
     is_behind: Arc<AtomicBool>,
-    /// Held while the index is filled.
+    /// Locked while the index is filled.
     filling: Arc<Mutex<()>>,
 }
 

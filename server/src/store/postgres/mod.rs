@@ -3,7 +3,7 @@
 //!
 //! It is built like the SQLite store: one writing task, which checks appends against rows that it has in memory, and a few
 //! reading connections. A commit of many appends is one statement and one round trip. A read sees every write that was
-//! answered before it began.
+//! acknowledged before it began.
 
 mod blobs;
 mod connect;
@@ -113,7 +113,7 @@ pub struct PostgresStore {
     index: Option<Index>,
     /// A place for each search that may be made at a time. One may take long, and other reads need connections, too.
     searching: tokio::sync::Semaphore,
-    /// Held while usage is added up, for the same reason.
+    /// Locked while usage is added up, for the same reason.
     adding_up: tokio::sync::Mutex<()>,
     closing: CancellationToken,
     /// The writing task and the task of the search index.
@@ -131,8 +131,8 @@ impl PostgresStore {
         Ok(Self::start(opened, options, Scope::all()))
     }
 
-    /// Checks that a server could use the database: that it answers, its version and its settings. Changes nothing. Returns host,
-    /// port and database.
+    /// Checks that a server could use the database: that it responds, its version and its settings. Changes nothing. Returns
+    /// host, port and database.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -182,7 +182,7 @@ impl PostgresStore {
     }
 
     /// True if a write that is queued now is done within this time. It is not while one goes on for longer, such as the deletion
-    /// of a large session, or the database does not answer.
+    /// of a large session, or the database does not respond.
     pub async fn writes_within(&self, time: Duration) -> bool {
         let written = tokio::time::timeout(time, self.writes.done(WriteOp::Check)).await;
         matches!(written, Ok(Ok(())))
@@ -191,7 +191,7 @@ impl PostgresStore {
     /// Writes nothing more to the sessions of these shards. Returns after the last commit that may have.
     ///
     /// # Errors
-    /// [`StoreError`] if the database does not answer. The shards are forgotten all the same, but a commit may be under way.
+    /// [`StoreError`] if the database does not respond. The shards are forgotten all the same, but a commit may be under way.
     pub async fn forget_shards(&self, shards: &[ShardNo]) -> Result<(), StoreError> {
         for shard in shards {
             self.scope.remove(*shard);

@@ -65,7 +65,7 @@ pub(in crate::store::postgres) async fn open(
 pub(in crate::store::postgres) async fn check(options: &PostgresOptions) -> Result<String, OpenError> {
     let Connected { at, mut db, .. } = connect_directly(options).await?;
     check_server(&mut db, &at, options.accept_loss).await?;
-    // The answer is there; a connection that is not closed in good order ends with this process.
+    // The outcome is known; a connection that is not closed in good order ends with this process.
     let _ = db.close().await;
     Ok(at)
 }

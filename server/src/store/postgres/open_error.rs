@@ -15,7 +15,7 @@ pub enum OpenError {
         /// The fault in it.
         what: String,
     },
-    /// Nobody answers at the address.
+    /// Nothing responds at the address.
     #[error("cannot reach PostgreSQL at {at}: {what}; see that it runs and that store.url is right")]
     Unreachable {
         /// Host, port and database.

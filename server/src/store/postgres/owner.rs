@@ -13,7 +13,7 @@ use sqlx::{ConnectOptions as _, Error, Executor as _, PgConnection, Row as _};
 use super::connect::settings;
 use super::rows;
 
-/// Longest wait for the lock of an owner. It is held for a moment after its connection was cut.
+/// Longest wait for the lock of an owner. It stays taken for a moment after its connection was cut.
 const LOCK_WAIT_MILLIS: u32 = 3_000;
 /// Longest wait for an earlier connection of the same owner. After it, that connection is ended.
 const LANE_WAIT_MILLIS: u32 = 1_000;
@@ -29,7 +29,7 @@ macro_rules! lock_key {
 
 const LOCK: &str = concat!("SELECT pg_advisory_lock(", lock_key!(), ")");
 const SHARE_LOCK: &str = concat!("SELECT pg_advisory_lock_shared(", lock_key!(), ")");
-const TRY_SHARE_LOCK: &str = concat!("SELECT pg_try_advisory_lock_shared(", lock_key!(), ") AS is_held");
+const TRY_SHARE_LOCK: &str = concat!("SELECT pg_try_advisory_lock_shared(", lock_key!(), ") AS is_taken");
 
 /// The holder of the lock: its process, address and start.
 const HOLDER: &str = "
@@ -93,7 +93,7 @@ pub(in crate::store::postgres) async fn share_lock(db: &mut PgConnection) -> Res
 
 /// Like [`share_lock`], without a wait. False if the lock is not to be had now.
 pub(in crate::store::postgres) async fn try_share_lock(db: &mut PgConnection) -> Result<bool, Error> {
-    sqlx::query(TRY_SHARE_LOCK).fetch_one(db).await?.try_get("is_held")
+    sqlx::query(TRY_SHARE_LOCK).fetch_one(db).await?.try_get("is_taken")
 }
 
 async fn take_lock(db: &mut PgConnection, sql: &'static str) -> Result<(), ConnectError> {
@@ -192,7 +192,7 @@ pub(in crate::store::postgres) async fn reconnect(
         }
     };
     wait_for_locks(&mut db, wait).await?;
-    // A higher number, and not the next one: an answer that was lost must not look like another owner.
+    // A higher number, and not the next one: a response that was lost must not look like another owner.
     let sql = "UPDATE owners SET conn = $2, pid = pg_backend_pid()
                WHERE owner_no = $1 AND conn < $2 AND NOT fenced RETURNING batch";
     let changed = match sqlx::query(sql).bind(owner.no).bind(owner.conn).fetch_optional(&mut db).await {
@@ -220,7 +220,7 @@ pub(in crate::store::postgres) async fn end_connection(
     db: &mut PgConnection,
     owner_no: i64,
 ) -> Result<bool, Error> {
-    // The number of a process may be used again, so its lock is asked for as well.
+    // The number of a process may be used again, so its lock is checked as well.
     let sql = "SELECT coalesce(bool_or(pg_terminate_backend(o.pid)), false) AS is_ended FROM owners AS o
                WHERE o.owner_no = $1 AND NOT EXISTS (
                    SELECT 1 FROM pg_stat_activity AS a WHERE a.pid = o.pid AND a.wait_event = 'SyncRep')

@@ -63,7 +63,7 @@ impl ClusterTools {
     }
 
     /// A host of the hub has responded.
-    pub(super) fn answered(
+    pub(super) fn extension_responded(
         &self,
         known: Option<ConnectionId>,
         id: String,

@@ -43,11 +43,11 @@ pub(super) enum ToHub {
         from: OwnerNo,
         to: OwnerNo,
         version: String,
-        /// True if the replica answers [`ToOwner::Mark`].
+        /// True if the replica replies to [`ToOwner::Mark`].
         #[serde(default)]
         marks: bool,
     },
-    /// Asks for a host for this call, or for this host (`on`): [`crate::tool::Tools::seek`].
+    /// Seeks a host for this call, or this host (`on`): [`crate::tool::Tools::seek`].
     Seek {
         #[serde(rename = "owner")]
         origin: CallOrigin,
@@ -142,9 +142,9 @@ impl Command {
 pub(super) enum EngineReply {
     /// Says what the host is to do after [`ToOwner::Finished`].
     Verdict(Verdict),
-    /// Answers [`ToOwner::UsesRuntime`]: true if the run still uses the runtime.
+    /// The reply to [`ToOwner::UsesRuntime`]: true if the run still uses the runtime.
     Used(bool),
-    /// Answers [`ToOwner::Dispositions`], with one entry for each call.
+    /// The reply to [`ToOwner::Dispositions`], with one entry for each call.
     Dispositions(Vec<Disposition>),
     /// The engine cannot say for now.
     Unavailable,
@@ -172,9 +172,9 @@ pub(super) enum ToOwner {
         #[serde(rename = "answer")]
         result: ReportedResult,
     },
-    /// Asks whether a run still uses this runtime: [`crate::tool::CallSink::uses_runtime`].
+    /// Checks if a run still uses this runtime: [`crate::tool::CallSink::uses_runtime`].
     UsesRuntime { no: RequestNo, tenant: TenantId, runtime: RuntimeId, host: HostId },
-    /// Asks what a host that is back is to do with its calls: [`crate::tool::CallSink::dispositions`].
+    /// Requests what a host that is back is to do with its calls: [`crate::tool::CallSink::dispositions`].
     Dispositions { no: RequestNo, tenant: TenantId, run: RunId, calls: Vec<CallInHand> },
     /// All commands up to this one are done.
     Done { no: CommandNo },

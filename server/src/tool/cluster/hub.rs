@@ -102,12 +102,12 @@ impl HubEnd {
 }
 
 impl OpenLink<'_> {
-    async fn serve(&mut self, mut frames: impl Stream<Item = ToHub> + Unpin, answers_marks: bool) {
+    async fn serve(&mut self, mut frames: impl Stream<Item = ToHub> + Unpin, replies_to_marks: bool) {
         let tools = self.cluster.own.follow_tools();
         let hosts = self.cluster.own.extensions().follow();
         // Nobody waits for a replica of an earlier version.
         let mut marks = self.cluster.own.mirrors().add();
-        if !answers_marks {
+        if !replies_to_marks {
             marks.close();
         }
         self.tell_extensions();
@@ -182,7 +182,7 @@ impl OpenLink<'_> {
             ToHub::Offer { origin, offer, .. } => own.unfit(&origin.tenant, offer),
             _ => None,
         };
-        // The lock is held until the frame is carried out, so that no other owner of the run comes in between.
+        // The lock is kept until the frame is carried out, so that no other owner of the run comes in between.
         let mut state = cluster.lock();
         if !cluster.routes.is_open(self.peer, self.no) {
             // The replica has another link by now, over which it has said everything again.
@@ -274,8 +274,8 @@ impl OpenLink<'_> {
         self.beside.push(serving.boxed());
     }
 
-    /// Notes that this replica asks for the run's calls. Returns false if another owner has claimed the run since. The replica was
-    /// then deposed, or its task has not ended yet, and it may not ask for them.
+    /// Notes that this replica requests the run's calls. Returns false if another owner has claimed the run since. The replica
+    /// was then deposed, or its task has not ended yet, and it may not request them.
     fn claim_for_peer(&self, state: &mut OwnerState, origin: &CallOrigin, run: &RunId) -> bool {
         let is_latest = !state.table.has_claim_after(&origin.tenant, run, origin.epoch)
             && self.cluster.routes.claim_for_peer(&origin.tenant, run, self.peer, origin.epoch);
@@ -296,7 +296,7 @@ impl ClusterTools {
     }
 
     /// The tasks of these runs are gone, or cannot be reached: their calls stop looking for hosts. Hosts keep the calls that they
-    /// have, and the hub asks about those later.
+    /// have, and the hub checks those later.
     fn release_all(&self, runs: Vec<RunKey>) {
         let state = self.lock();
         for key in &runs {
@@ -305,7 +305,7 @@ impl ClusterTools {
         self.orphaned.add(runs);
     }
 
-    /// Forgets the calls of a run at the own hosts, unless its owner by now has asked for them.
+    /// Forgets the calls of a run at the own hosts, unless its owner by now has requested them.
     pub(super) fn release_at_hosts(&self, state: &OwnerState, tenant: &TenantId, run: &RunId) {
         if !state.table.has_run(tenant, run) && self.routes.of_run(tenant, run).is_none() {
             self.own.release(tenant, run);

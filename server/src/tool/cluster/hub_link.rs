@@ -99,7 +99,7 @@ impl ClusterTools {
         }
     }
 
-    /// The tools in the store, once it answers.
+    /// The tools in the store, once it responds.
     async fn stored_tools(&self) -> CheckedRows {
         loop {
             match self.rows.read().await {

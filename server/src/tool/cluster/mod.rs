@@ -3,7 +3,7 @@
 //!
 //! - the *hub* ([`hub`]) has the streams of all hosts and places calls on them. It serves one link of each other replica;
 //! - an *owner* ([`owner_end`], [`hub_link`]) is a replica whose engine has the run of a call. It keeps a link to the hub,
-//!   unless it is the hub itself, and answers what the hub asks its engine;
+//!   unless it is the hub itself, and responds to what the hub requests from its engine;
 //! - the *table* ([`table`]) is at the owner: the open calls of its runs, with what is known of each;
 //! - the *routes* ([`routes`]) are at the hub: the links of the owners, and which run is behind which link.
 //!
@@ -15,8 +15,8 @@
 //! - *offered*: the host goes on. If the offer never left this replica, the run is told that the call did not begin. Otherwise
 //!   the hub says if a host has the call. If none has, it says if the call may have begun;
 //! - *finished*: the hub keeps the result until an owner of the run has recorded it, or the host's stream ends;
-//! - *cancelled, answered*: the command is kept until it is done. If its owner is lost with it, the hub [asks](orphaned_runs)
-//!   later.
+//! - *cancelled, answered*: the command is kept until it is done. If its owner is lost with it, the hub
+//!   [checks](orphaned_runs) the run's calls later.
 
 mod extensions;
 mod frame;
@@ -313,7 +313,7 @@ impl ClusterTools {
         }
     }
 
-    /// As the hub: true if a replica other than `peer` has asked for calls of the run since that one did. `None` is this replica.
+    /// As the hub: true if a replica other than `peer` has requested calls of the run since that one did. `None` is this replica.
     fn is_at_another(
         &self,
         state: &OwnerState,

@@ -1,6 +1,6 @@
 //! Runs whose owner has lost its link. Commands that it had not sent to hosts are lost with it. Hosts still work on calls of
-//! these runs, and keep runtimes for them. After a while the hub asks what hosts are to do with these, as it does for a
-//! host that comes back.
+//! these runs, and keep runtimes for them. After a while the hub finds out what hosts are to do with these, as it does for
+//! a host that comes back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::ClusterTools;
 use crate::tool::{SinkUnavailable, Tools as _};
 
-/// Time in which the owner comes back, or the next one asks for the calls of the run.
-const ASK_AFTER: Duration = Duration::from_secs(10);
+/// Time in which the owner comes back, or the next one requests the calls of the run.
+const REQUEST_AFTER: Duration = Duration::from_secs(10);
 /// Time between two looks for such runs.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
@@ -37,7 +37,7 @@ impl OrphanedRuns {
 
     /// Takes those whose owner has been gone for long enough.
     fn take_due(&self) -> Vec<RunKey> {
-        let due = |_: &RunKey, since: &mut Instant| since.elapsed() >= ASK_AFTER;
+        let due = |_: &RunKey, since: &mut Instant| since.elapsed() >= REQUEST_AFTER;
         self.0.lock().extract_if(.., due).map(|(run, _)| run).collect()
     }
 }

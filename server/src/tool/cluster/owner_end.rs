@@ -1,4 +1,4 @@
-//! The owner's end of a link: asks the hub for its calls, and passes to the engine what the hub reports.
+//! The owner's end of a link: requests its calls from the hub, and passes to the engine what the hub reports.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -59,11 +59,11 @@ impl ClusterTools {
         let updates = deliver(reports, tell, |_, _: AcceptedResult| std::future::ready(()));
         let shared = self.clone();
         // Each request has its own handle: with a borrowed one, the compiler cannot show that the future is `Send`.
-        let answering = UnboundedReceiverStream::new(requests).for_each_concurrent(None, move |request| {
+        let responding = UnboundedReceiverStream::new(requests).for_each_concurrent(None, move |request| {
             let cluster = shared.clone();
             async move { cluster.do_request(request).await }
         });
-        tokio::join!(hosts, updates, answering, cluster.watch_waiting(), cluster.watch_orphaned());
+        tokio::join!(hosts, updates, responding, cluster.watch_waiting(), cluster.watch_orphaned());
     }
 
     async fn watch_waiting(&self) {
@@ -78,7 +78,7 @@ impl ClusterTools {
         }
     }
 
-    /// The hub has accepted this link: asks it for the open calls. Returns the number of the link.
+    /// The hub has accepted this link: requests the open calls from it. Returns the number of the link.
     pub(super) fn opened(&self, sender: LinkSender) -> LinkNo {
         let mut state = self.lock();
         state.link.0 += 1;
@@ -89,7 +89,7 @@ impl ClusterTools {
         state.hub = HubConnection::Link(sender);
         self.own.mirror_over(Some(state.link));
         state.listed = Some(BTreeSet::new());
-        state.table.ask_again();
+        state.table.request_again();
         state.send_waiting();
         state.link
     }
@@ -157,7 +157,7 @@ impl ClusterTools {
             ToOwner::Done { no } => state.table.done(no),
             ToOwner::ExtensionResponded { id, connection, result } => {
                 let known = state.hosts.get(&connection).copied();
-                self.answered(known, id, result);
+                self.extension_responded(known, id, result);
             }
             ToOwner::ToolsListed {} => {
                 if let Some(listed) = state.listed.take() {

@@ -90,7 +90,7 @@ impl Routes {
         (no, runs.unwrap_or_default())
     }
 
-    /// Says that the replica has asked for its open calls: results may be sent.
+    /// Says that the replica has requested its open calls: results may be sent.
     pub(super) fn opened(&self) {
         self.opened.send_modify(|count| *count += 1);
     }
@@ -126,7 +126,7 @@ impl Routes {
         self.inner.lock().runs.get(&RunKey::new(tenant.clone(), run.clone())).map(|route| route.peer)
     }
 
-    /// Notes that this replica asks for the calls of the run. Returns false, and notes nothing, if a later claim of the run is
+    /// Notes that this replica requests the calls of the run. Returns false, and notes nothing, if a later claim of the run is
     /// known.
     pub(super) fn claim_for_peer(&self, tenant: &TenantId, run: &RunId, peer: OwnerNo, epoch: Epoch) -> bool {
         let mut inner = self.inner.lock();
@@ -174,8 +174,8 @@ impl Routes {
         }
     }
 
-    /// Asks a replica for the verdict on a result of this size, and waits for it as long as the link lives. Only some results are
-    /// on their way at a time, of all tenants in turn.
+    /// Requests the verdict on a result of this size from a replica, and waits for it as long as the link lives. Only some
+    /// results are on their way at a time, of all tenants in turn.
     pub(super) async fn request_in_turn(
         &self,
         peer: OwnerNo,
@@ -190,8 +190,8 @@ impl Routes {
         self.request(peer, request).await
     }
 
-    /// Asks a replica, and waits for its reply, at most so long. One that was late is not waited for again in that time: a host
-    /// with calls of many runs would wait for each. `None` without a reply.
+    /// Sends a replica a request, and waits for its reply, at most so long. One that was late is not waited for again in that
+    /// time: a host with calls of many runs would wait for each. `None` without a reply.
     pub(super) async fn request_briefly(
         &self,
         peer: OwnerNo,
@@ -291,7 +291,7 @@ mod tests {
 
     const PEER: OwnerNo = OwnerNo(2);
 
-    /// Asks for the verdict on a result of the tenant. The frame says nothing of it.
+    /// Requests the verdict on a result of the tenant. The frame says nothing of it.
     fn request<'a>(
         routes: &'a Routes,
         tenant: &'a TenantId,
@@ -316,8 +316,8 @@ mod tests {
             let (link, _) = routes.open(PEER, sender);
             let count = 2 * RESULT_BYTES_MAX / (RESULT_BYTES + bytes) + 2;
             let mut waiting: Vec<_> = (0..count).map(|_| request(&routes, &noisy, bytes)).collect();
-            for asked in &mut waiting {
-                assert!(poll!(asked.as_mut()).is_pending());
+            for request in &mut waiting {
+                assert!(poll!(request.as_mut()).is_pending());
             }
             let of_noisy = sent(&routes);
             assert!(of_noisy > 0 && of_noisy < count, "{of_noisy} of {count} results of {bytes} bytes");

@@ -17,7 +17,7 @@ const KEPT_FOR: Duration = Duration::from_secs(60);
 /// The replica that owns a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunOwner {
-    /// This replica. It also answers for runs that do not exist.
+    /// This replica. It also responds for runs that do not exist.
     Here,
     /// The replica with this number.
     Peer(OwnerNo),
@@ -25,22 +25,22 @@ pub enum RunOwner {
     Nobody,
 }
 
-/// Finds the owner of a run for which no replica has asked.
+/// Finds the owner of a run that no replica has claimed at the hub.
 #[async_trait]
 pub trait RunOwners: Send + Sync + 'static {
     /// The present owner of this run.
     async fn owner_of(&self, tenant: &TenantId, run: &RunId) -> RunOwner;
 }
 
-/// Finds the shard of a run, and the shard's owner. When an owner dies, all results for its runs ask again and again until there is
-/// another one.
+/// Finds the shard of a run, and the shard's owner. When an owner dies, all results for its runs look for it again and again
+/// until there is another one.
 pub struct LocatedOwners {
     shards: RunShards,
     ownerships: Ownerships,
 }
 
 impl LocatedOwners {
-    /// Asks `locate` for shards, and takes their owners from `ownerships`.
+    /// Looks shards up with `locate`, and takes their owners from `ownerships`.
     #[must_use]
     pub fn new(locate: Arc<dyn Locate>, ownerships: Ownerships) -> Self {
         Self { shards: RunShards::new(locate, KEPT_FOR), ownerships }
@@ -82,14 +82,14 @@ mod tests {
     /// A database that counts the look-ups. Each takes a permit, and the first of them fails.
     struct Counted {
         count: AtomicUsize,
-        answers: Semaphore,
+        permits: Semaphore,
     }
 
     #[async_trait]
     impl Locate for Counted {
         async fn shard_of_run(&self, _: &TenantId, run: &RunId) -> Result<Option<ShardNo>, LocateError> {
             let count = self.count.fetch_add(1, Ordering::SeqCst);
-            self.answers.acquire().await.unwrap().forget();
+            self.permits.acquire().await.unwrap().forget();
             match count {
                 0 => Err(LocateError("away".to_owned())),
                 _ => Ok((run.as_str() != "unknown").then_some(ShardNo(1))),
@@ -111,14 +111,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn results_of_a_few_runs_that_wait_for_an_owner_need_a_few_look_ups() {
-        let locate = Arc::new(Counted { count: AtomicUsize::new(0), answers: Semaphore::new(0) });
+        let locate = Arc::new(Counted { count: AtomicUsize::new(0), permits: Semaphore::new(0) });
         let (ownerships, now) = watch::channel(owned_by(None));
         let owners = LocatedOwners::new(locate.clone(), now);
         let (tenant, runs) =
             (TenantId::local(), [0, 1, 2, 3].map(|no| RunId::parse(format!("r{no}")).unwrap()));
         let look = async || {
-            let asked = (0..1_000).map(|result| owners.owner_of(&tenant, &runs[result % runs.len()]));
-            let (found, ()) = tokio::join!(join_all(asked), async { locate.answers.add_permits(4) });
+            let looks = (0..1_000).map(|result| owners.owner_of(&tenant, &runs[result % runs.len()]));
+            let (found, ()) = tokio::join!(join_all(looks), async { locate.permits.add_permits(4) });
             found
         };
         assert_eq!(look().await, [RunOwner::Nobody; 1_000]);

@@ -170,7 +170,7 @@ impl ClusterTools {
                     self.routes.send(peer, &frame);
                 }
             }
-            // The next owner of the run asks for its calls.
+            // The next owner of the run requests its calls.
             RunOwner::Nobody => {}
         }
     }
@@ -243,8 +243,8 @@ impl ClusterTools {
         Ok(verdict)
     }
 
-    /// Asks the owner of a run, if it is another replica that can be reached. If not, the own engine reads the run's journal: all
-    /// replicas read the same database.
+    /// Sends a request to the owner of a run, if it is another replica that can be reached. If not, the own engine reads the
+    /// run's journal: all replicas read the same database.
     async fn request_from_owner(
         &self,
         tenant: &TenantId,

@@ -1,5 +1,5 @@
-//! The open calls of the runs of this replica, with everything that is needed to ask for them again at another hub. The runs that
-//! are live bound their number.
+//! The open calls of the runs of this replica, with everything that is needed to request them again from another hub. The runs
+//! that are live bound their number.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,8 +23,8 @@ const COMMANDS_BYTES_MAX: usize = 256 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct CallTable {
     calls: BTreeMap<CallKey, OpenCall>,
-    /// The calls that are still to be asked for over the present link.
-    unasked: BTreeSet<CallKey>,
+    /// The calls that are still to be requested over the present link.
+    unrequested: BTreeSet<CallKey>,
     commands: VecDeque<WaitingCommand>,
     /// Bytes of all commands.
     command_bytes: usize,
@@ -97,7 +97,7 @@ impl CallTable {
 
     pub(super) fn set(&mut self, origin: &CallOrigin, call: &CallId, state: OpenCallState) {
         let key = CallKey::new(origin.tenant.clone(), call.clone());
-        self.unasked.remove(&key);
+        self.unrequested.remove(&key);
         self.calls.insert(key, OpenCall { origin: origin.clone(), state });
     }
 
@@ -192,7 +192,7 @@ impl CallTable {
         }
     }
 
-    /// All open calls, to ask for them again.
+    /// All open calls, to request them again.
     pub(super) fn calls(&self) -> Vec<(CallId, OpenCall)> {
         self.calls.iter().map(|(key, open)| (key.call.clone(), open.clone())).collect()
     }
@@ -243,15 +243,15 @@ impl CallTable {
         Some(first.command)
     }
 
-    /// A new link is open: all open calls are to be asked for, and then all commands are to be sent.
-    pub(super) fn ask_again(&mut self) {
-        self.unasked = self.calls.keys().cloned().collect();
+    /// A new link is open: all open calls are to be requested, and then all commands are to be sent.
+    pub(super) fn request_again(&mut self) {
+        self.unrequested = self.calls.keys().cloned().collect();
         self.last_sent = CommandNo::default();
     }
 
     /// The next frame to send over the present link, of those that wait for room on it.
     pub(super) fn next_frame(&mut self) -> Option<ToHub> {
-        while let Some(key) = self.unasked.pop_first() {
+        while let Some(key) = self.unrequested.pop_first() {
             let Some(OpenCall { origin, state }) = self.calls.get(&key) else { continue };
             let (origin, call) = (origin.clone(), key.call);
             match state.clone() {
@@ -271,7 +271,7 @@ impl CallTable {
 
     /// True if [`Self::next_frame`] has more.
     pub(super) fn has_frame(&self) -> bool {
-        !self.unasked.is_empty() || self.commands.back().is_some_and(|last| last.no > self.last_sent)
+        !self.unrequested.is_empty() || self.commands.back().is_some_and(|last| last.no > self.last_sent)
     }
 }
 
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(sent, expected);
         assert!(!table.has_frame());
         table.done(CommandNo(4));
-        table.ask_again();
+        table.request_again();
         assert!(matches!(table.next_frame(), Some(ToHub::Command { no: CommandNo(5), .. })));
         assert!(table.command_bytes < COMMANDS_BYTES_MAX / 3);
     }

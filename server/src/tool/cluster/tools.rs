@@ -48,7 +48,7 @@ impl Tools for ClusterTools {
             || OpenCallState::Sought { tool: tool.to_owned(), on: on.cloned(), since: Instant::now() };
         if matches!(state.hub, HubConnection::Here) {
             if !self.claim_here(origin, call) {
-                // The task that asks is at its end.
+                // The task that seeks is at its end.
                 return Seek::Queued;
             }
             // This is the next attempt. Only an attempt that was offered has updates that a new owner must hear.

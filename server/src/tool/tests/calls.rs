@@ -27,7 +27,7 @@ async fn a_call_from_seeking_to_acknowledgement() {
     let request = host.take().await;
     assert_eq!((request.tool.as_str(), request.arguments.as_str()), ("weather", r#"{"city":"Ulm"}"#));
     assert_eq!(request.idempotency_key, "key of r/1.0");
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", 1, ResultVerdict::Recorded));
     let heard = harness.engine.all();
     let [Heard::Update(_, CallUpdate::Accepted { attempt: Attempt(1), .. }), Heard::Finished(_, answer)] =
@@ -57,7 +57,7 @@ async fn each_verdict_has_its_acknowledgement() {
     {
         let call = format!("r/1.{index}");
         harness.engine.verdict(&call, verdict);
-        host.answer(&call, 1);
+        host.send_result(&call, 1);
         assert_eq!(host.frame().await, ack(&call, 1, told), "{verdict:?}");
     }
 }
@@ -71,7 +71,7 @@ async fn the_engine_hears_of_a_call_in_order() {
     for chunk in 1..=20 {
         host.say(output("r/1.0", chunk, 10));
     }
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     let heard = harness.engine.heard(22).await;
     let chunks: Vec<u64> = heard
         .iter()
@@ -134,7 +134,7 @@ async fn cancel_reaches_the_host_at_once() {
     assert_eq!((call, reason.as_str()), (call_ref("r/1.0", 1), "aborted"));
     assert!(began.elapsed().is_zero());
     harness.engine.verdict("r/1.0", Verdict::Stale);
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", 1, ResultVerdict::Stale));
 }
 
@@ -162,7 +162,7 @@ async fn a_result_that_cannot_be_recorded_is_not_acknowledged_and_offered_again(
     harness.give("r/1.0", 1, "weather");
     host.take().await;
     harness.engine.available.store(false, Ordering::SeqCst);
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     assert!(matches!(host.frame().await, ServerFrame::GoAway { .. }));
     assert_eq!(host.end().await, CloseReason::Unavailable);
 
@@ -178,7 +178,7 @@ async fn a_result_that_cannot_be_recorded_is_not_acknowledged_and_offered_again(
     host.say(HostFrame::Hello(again));
     let welcome = host.welcome().await;
     assert_eq!(welcome.calls, [(call_ref("r/1.0", 1), frame::Disposition::Continue)]);
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", 1, ResultVerdict::Recorded));
     let lost =
         harness.engine.all().iter().any(|heard| matches!(heard, Heard::Update(_, CallUpdate::Lost { .. })));
@@ -253,7 +253,7 @@ async fn an_answer_without_a_stream() {
     harness.give("r/1.0", 1, "weather");
     host.take().await;
     drop(host);
-    let given = |call: &str| match answer(call, 1) {
+    let given = |call: &str| match result_frame(call, 1) {
         HostFrame::Result(answer) => *answer,
         other => panic!("{other:?}"),
     };
@@ -278,7 +278,7 @@ async fn a_call_whose_answer_nobody_waits_for_any_more_is_lost_with_its_host() {
     let mut host = harness.host("h", &["weather"]).await;
     harness.give("r/1.0", 1, "weather");
     host.take().await;
-    let HostFrame::Result(given) = answer("r/1.0", 1) else { panic!("no result") };
+    let HostFrame::Result(given) = result_frame("r/1.0", 1) else { panic!("no result") };
     harness.engine.recordings.forget_permits(usize::MAX);
     let late = tokio::time::timeout(Duration::from_secs(1), harness.tools.complete(&tenant(), *given)).await;
     assert!(late.is_err(), "the caller's deadline has passed");
@@ -292,7 +292,7 @@ async fn slow_recording_holds_the_host_back_and_does_not_lose_it() {
     let mut host = harness.host("h", &["weather"]).await;
     harness.engine.recordings.forget_permits(usize::MAX);
     for index in 0..200 {
-        host.answer(&format!("r/1.{index}"), 1);
+        host.send_result(&format!("r/1.{index}"), 1);
     }
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(harness.tools.hosts_snapshot(&tenant()).len(), 1, "a host that cannot be read is not silent");
@@ -316,7 +316,7 @@ async fn output_of_a_run_that_does_not_keep_up_is_dropped_and_its_answer_is_not(
     host.say(HostFrame::Heartbeat { calls: vec![call_ref("r/1.0", 1)], status: String::new() });
     tokio::time::sleep(Duration::from_secs(1)).await;
     harness.engine.attention.add_permits(10_000);
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", 1, ResultVerdict::Recorded));
     let heard = harness.engine.all().len();
     assert!((32..=80).contains(&heard), "4 MiB in pieces of 64 KiB, not {heard}");

@@ -21,7 +21,7 @@ async fn a_host_that_says_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_host_that_begins_with_something_else() {
     let harness = Harness::new();
-    for frame in [HostFrame::Pong, HostFrame::Unknown, answer("r/1.0", 1)] {
+    for frame in [HostFrame::Pong, HostFrame::Unknown, result_frame("r/1.0", 1)] {
         let mut host = harness.dial();
         host.say(frame);
         assert!(host.protocol_error().await.contains("must be a hello"));
@@ -83,10 +83,10 @@ async fn a_host_that_answers_twice_is_told_so() {
     let mut host = harness.host("h", &["a"]).await;
     harness.give("r/1.0", 1, "a");
     host.take().await;
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     assert!(matches!(host.frame().await, ServerFrame::ResultAck { .. }));
     harness.engine.verdict("r/1.0", Verdict::Duplicate);
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     assert!(matches!(host.frame().await, ServerFrame::ResultAck { .. }));
     assert_eq!(harness.tools.hosts_snapshot(&tenant())[0].ignored_frames, 1);
 }

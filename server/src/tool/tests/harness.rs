@@ -318,8 +318,8 @@ impl FakeHost {
         request
     }
 
-    pub(crate) fn answer(&self, call: &str, attempt: u32) {
-        self.say(answer(call, attempt));
+    pub(crate) fn send_result(&self, call: &str, attempt: u32) {
+        self.say(result_frame(call, attempt));
     }
 }
 
@@ -415,7 +415,7 @@ pub(crate) fn in_hand(call: &str, attempt: u32, finished: bool) -> CallInHand {
     CallInHand { call: call_ref(call, attempt), lease: lease(call, attempt).as_str().to_owned(), finished }
 }
 
-pub(crate) fn answer(call: &str, attempt: u32) -> HostFrame {
+pub(crate) fn result_frame(call: &str, attempt: u32) -> HostFrame {
     HostFrame::Result(Box::new(CallResult {
         call: call_ref(call, attempt),
         lease: lease(call, attempt).as_str().to_owned(),

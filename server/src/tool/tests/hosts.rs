@@ -213,7 +213,7 @@ async fn a_host_is_heard_while_its_runtimes_are_looked_up() {
     host.welcome().await;
     harness.give("r/1.0", 1, "a");
     host.take().await;
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     assert!(matches!(host.frame().await, ServerFrame::ResultAck { .. }));
     harness.engine.looks.add_permits(1);
     let ServerFrame::CloseRuntime { runtime, .. } = host.frame().await else { panic!("it stays open") };
@@ -294,7 +294,7 @@ async fn draining_and_goodbye() {
         harness.give(&format!("r/1.{index}"), 1, "a");
         staying.take().await;
     }
-    leaving.answer("r/1.0", 1);
+    leaving.send_result("r/1.0", 1);
     assert!(matches!(leaving.frame().await, ServerFrame::ResultAck { .. }));
     leaving.say(HostFrame::Goodbye);
     assert_eq!(leaving.end().await, CloseReason::Goodbye);
@@ -311,7 +311,7 @@ async fn shutting_down_sends_hosts_away_and_records_what_they_finish() {
     assert!(matches!(host.frame().await, ServerFrame::GoAway { .. }));
     assert_eq!(harness.tools.accept(tenant()).unwrap_err(), NotAccepted::ShuttingDown);
     assert_eq!(harness.seek("r/1.1", "a"), Seek::Queued, "a denial would be told to the model");
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     assert!(matches!(host.frame().await, ServerFrame::ResultAck { .. }));
     harness.tools.close();
     assert_eq!(host.end().await, CloseReason::ShuttingDown);

@@ -10,15 +10,15 @@ use super::routes::{Forward, ForwardStep, Route};
 use super::schedule::Event;
 use super::world::World;
 
-/// For how long a replica waits for the one that it has asked.
-const ANSWERS_WITHIN: u64 = 2_000;
+/// For how long a replica waits for the one that it has sent a call to.
+const RESPONDS_WITHIN: u64 = 2_000;
 const TRIES_AGAIN_AFTER: u64 = 500;
 
 impl World {
     pub(super) fn calls(&mut self, number: usize) {
         let now = self.schedule.now();
         let mut caller = self.callers[number];
-        if caller.asks_since.is_none() {
+        if caller.waits_since.is_none() {
             if !self.is_busy() {
                 return;
             }
@@ -29,9 +29,9 @@ impl World {
         }
         let process = &self.processes[caller.place];
         let is_well = process.is_up && process.well_from <= now;
-        if !is_well || caller.asks_since.is_none() {
+        if !is_well || caller.waits_since.is_none() {
             caller.place = usize::try_from(self.random.below(self.processes.len() as u64)).expect("an index");
-            caller.asks_since = Some(now);
+            caller.waits_since = Some(now);
         }
         self.callers[number] = caller;
         let frame = Frame::Accept { caller: number, call: caller.call, shard: caller.shard };
@@ -46,7 +46,7 @@ impl World {
         if node.calls.contains_key(&call) || node.serving.contains_key(&call) {
             return;
         }
-        node.calls.insert(call, Accepted { caller, shard, forward: Forward::new(shard), asked: None });
+        node.calls.insert(call, Accepted { caller, shard, forward: Forward::new(shard), sent: None });
         self.step_call(life, call);
     }
 
@@ -55,7 +55,7 @@ impl World {
             let Some(node) = self.node(life.place) else { return };
             let owner = node.owner;
             let Some(accepted) = node.calls.get_mut(&call) else { return };
-            accepted.asked = None;
+            accepted.sent = None;
             let shard = accepted.shard;
             match accepted.forward.poll(&node.routes) {
                 ForwardStep::Send(route) if route.owner == owner => {
@@ -65,9 +65,9 @@ impl World {
                     self.moved(life, call, route);
                 }
                 ForwardStep::Send(route) => {
-                    let until = self.schedule.now() + ANSWERS_WITHIN;
+                    let until = self.schedule.now() + RESPONDS_WITHIN;
                     let node = self.node(life.place).expect("it is there");
-                    node.calls.get_mut(&call).expect("it is there").asked = Some((route, until));
+                    node.calls.get_mut(&call).expect("it is there").sent = Some((route, until));
                     self.count("calls forwarded");
                     return self.send_peer(life, route.owner, Message::Call { call, shard, route });
                 }
@@ -87,16 +87,23 @@ impl World {
     }
 
     /// Carries out a call here, if this replica may.
-    fn serve(&mut self, life: Life, call: u64, shard: ShardNo, route: Route, asker: Option<OwnerNo>) -> bool {
+    fn serve(
+        &mut self,
+        life: Life,
+        call: u64,
+        shard: ShardNo,
+        route: Route,
+        sender: Option<OwnerNo>,
+    ) -> bool {
         let now = self.local_time(life.place);
         let Some(node) = self.node(life.place) else { return false };
         if node.member.term(shard) != Some(route.term) || !node.member.may_act(shard, now) {
             return false;
         }
-        let askers = node.serving.entry(call).or_default();
-        askers.push(asker);
+        let senders = node.serving.entry(call).or_default();
+        senders.push(sender);
         // A call that is carried out already is not begun again.
-        let is_queued = askers.len() > 1 || self.append(life, shard, Some(call));
+        let is_queued = senders.len() > 1 || self.append(life, shard, Some(call));
         if !is_queued && let Some(node) = self.node(life.place) {
             node.serving.remove(&call);
         }
@@ -104,13 +111,13 @@ impl World {
     }
 
     /// The route of a call was old: the next step looks again.
-    fn moved(&mut self, life: Life, call: u64, asked: Route) {
+    fn moved(&mut self, life: Life, call: u64, route: Route) {
         if self.plan.bug == Some(PlantedClusterBug::RouteNeverRefreshed) {
             return;
         }
         let Some(node) = self.node(life.place) else { return };
         if let Some(accepted) = node.calls.get(&call) {
-            accepted.forward.handle_moved(&mut node.routes, asked);
+            accepted.forward.handle_moved(&mut node.routes, route);
             self.count("routes refreshed");
         }
     }
@@ -124,31 +131,31 @@ impl World {
         route: Route,
     ) {
         if !self.serve(life, call, shard, route, Some(from)) {
-            self.send_peer(life, from, Message::Moved { call, asked: route });
+            self.send_peer(life, from, Message::Moved { call, route });
         }
     }
 
-    pub(super) fn call_moved(&mut self, life: Life, call: u64, asked: Route) {
-        self.moved(life, call, asked);
+    pub(super) fn call_moved(&mut self, life: Life, call: u64, route: Route) {
+        self.moved(life, call, route);
         self.step_call(life, call);
     }
 
     pub(super) fn call_done(&mut self, life: Life, call: u64) {
         let Some(node) = self.node(life.place) else { return };
         let Some(Accepted { caller, .. }) = node.calls.remove(&call) else { return };
-        if self.callers[caller].call == call && self.callers[caller].asks_since.take().is_some() {
-            self.count("calls answered");
+        if self.callers[caller].call == call && self.callers[caller].waits_since.take().is_some() {
+            self.count("calls done");
         }
     }
 
-    /// Calls whose owner does not answer look again.
+    /// Calls whose owner does not respond look again.
     pub(super) fn retry_late_calls(&mut self, life: Life) {
         let now = self.schedule.now();
         let Some(node) = self.node(life.place) else { return };
         let late: Vec<(u64, Route)> = node
             .calls
             .iter()
-            .filter_map(|(call, accepted)| accepted.asked.map(|(route, until)| (*call, route, until)))
+            .filter_map(|(call, accepted)| accepted.sent.map(|(route, until)| (*call, route, until)))
             .filter(|(_, _, until)| *until <= now)
             .map(|(call, route, _)| (call, route))
             .collect();
@@ -162,7 +169,7 @@ impl World {
         node.looks = None;
         let Reply::Owners(owners) = reply else {
             let serving = &node.serving;
-            node.calls.retain(|call, accepted| accepted.asked.is_some() || serving.contains_key(call));
+            node.calls.retain(|call, accepted| accepted.sent.is_some() || serving.contains_key(call));
             return;
         };
         for (shard, owner, term) in owners {
@@ -170,7 +177,7 @@ impl World {
         }
         let mut calls = Vec::new();
         for (call, accepted) in &mut node.calls {
-            if accepted.asked.is_some() || node.serving.contains_key(call) {
+            if accepted.sent.is_some() || node.serving.contains_key(call) {
                 continue;
             }
             if node.routes.owner(accepted.shard).is_none() {

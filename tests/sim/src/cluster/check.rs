@@ -9,7 +9,7 @@
 //!   off suspects nobody for 15 s.)
 //! - No shard has two living owners for 3 s.
 //! - A shard that its owner has to keep is served before it is to be given away again.
-//! - A call that waits at a replica that is well is answered.
+//! - A call that waits at a replica that is well is done.
 //! - In the end every shard has an owner that serves it, nobody has more than its share, and all room is free again.
 //!
 //! A database that goes back loses acknowledged events, and claims and releases, too. In such a seed, the checks leave out what
@@ -176,7 +176,7 @@ impl World {
         let now = self.schedule.now();
         for number in 0..self.callers.len() {
             let caller = self.callers[number];
-            let Some(since) = caller.asks_since else { continue };
+            let Some(since) = caller.waits_since else { continue };
             let process = &self.processes[caller.place];
             let Some(owner) = self.database.shards[&caller.shard].owner else { continue };
             let Some(of_owner) = self.lives.get(&owner).map(|life| &self.processes[life.place]) else {
@@ -242,9 +242,10 @@ impl World {
                 self.problem(format!("in the end place {place} has no replica"));
                 continue;
             };
-            let (held, granted, seeks) = (node.member.owned().count(), node.room.granted(), node.seeks.len());
-            if held > share {
-                self.problem(format!("in the end place {place} has {held} shards, more than {share}"));
+            let (owned, granted, seeks) =
+                (node.member.owned().count(), node.room.granted(), node.seeks.len());
+            if owned > share {
+                self.problem(format!("in the end place {place} has {owned} shards, more than {share}"));
             }
             if granted > 0 || seeks > 0 {
                 self.problem(format!(

@@ -26,7 +26,7 @@ pub(super) struct Statement {
     pub(super) no: StatementNo,
     pub(super) from: Life,
     pub(super) query: Query,
-    /// The connection broke: nobody reads the answer.
+    /// The connection broke: nobody reads the response.
     pub(super) is_orphan: bool,
     /// The primary that its connection leads to.
     pub(super) primary: u64,
@@ -43,7 +43,7 @@ pub(super) enum Query {
     Mark(Suspect),
     /// Marks the lane, then frees the shards.
     FinishFence(OwnerNo),
-    /// A new connection of a lane, which asks for the last batch.
+    /// A new connection of a lane, which reads the last batch.
     Connect {
         owner: OwnerNo,
         connection: ConnectionNo,

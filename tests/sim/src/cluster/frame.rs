@@ -14,13 +14,13 @@ pub(super) struct Life {
 /// A message between processes, or from one to the outside.
 #[derive(Debug, Clone)]
 pub(super) enum Frame {
-    /// A caller asks this replica for something in a shard.
+    /// A caller requests something in a shard from this replica.
     Accept { caller: usize, call: u64, shard: ShardNo },
     /// From another replica, on this connection between the two.
     Peer { from: OwnerNo, link: u64, message: Message },
     /// The connection to another replica is broken.
     LinkBroken { peer: OwnerNo },
-    /// To a receiver outside: a piece of an answer, an offer or a cancel.
+    /// To a receiver outside: a piece of a response, an offer or a cancel.
     Effect { shard: ShardNo, term: Term },
 }
 
@@ -28,7 +28,7 @@ pub(super) enum Frame {
 pub(super) enum Message {
     Call { call: u64, shard: ShardNo, route: Route },
     Done { call: u64 },
-    Moved { call: u64, asked: Route },
+    Moved { call: u64, route: Route },
     Seek { call: u64, shard: ShardNo, term: Term },
     Granted { call: u64 },
     StopSeeking { call: u64 },

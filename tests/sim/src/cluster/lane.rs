@@ -14,7 +14,7 @@ pub(super) struct Lane {
     pub(super) acknowledged: BatchNo,
     pub(super) queue: VecDeque<Write>,
     pub(super) in_flight: Option<(BatchNo, Write)>,
-    /// The statement whose answer is awaited.
+    /// The statement whose response is awaited.
     pub(super) awaits: Option<StatementNo>,
     pub(super) is_connected: bool,
 }
@@ -34,7 +34,7 @@ impl Default for Lane {
 }
 
 impl Lane {
-    /// True if a write to the shard is not answered yet.
+    /// True if a write to the shard is not confirmed yet.
     pub(super) fn writes_to(&self, shard: ShardNo) -> bool {
         let in_flight = self.in_flight.iter().map(|(_, write)| write);
         self.queue.iter().chain(in_flight).any(|write| match write {

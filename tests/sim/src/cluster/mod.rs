@@ -13,7 +13,7 @@
 //! - they are cut off from the database, alone and all together, and it is slow;
 //! - responses to commits are lost; statements of broken connections arrive late, or stay open with their locks;
 //! - links between replicas break;
-//! - in seeds that are asked for, an asynchronous standby takes the primary's place, so the database goes back by up to 1 s.
+//! - with `goes_back`, an asynchronous standby takes the primary's place, so the database goes back by up to 1 s.
 //!
 //! Checks: `check.rs` begins with them.
 

@@ -96,7 +96,7 @@ impl World {
         match message {
             Message::Call { call, shard, route } => self.call_arrives(life, from, call, shard, route),
             Message::Done { call } => self.call_done(life, call),
-            Message::Moved { call, asked } => self.call_moved(life, call, asked),
+            Message::Moved { call, route } => self.call_moved(life, call, route),
             Message::Seek { call, shard, term } => {
                 if node.room.terms.accept(shard, term) {
                     node.room.waiting.push_back(((from, call), now));

@@ -7,21 +7,21 @@ use crate::random::Random;
 pub enum PlantedClusterBug {
     /// The database accepts commits of fenced owners.
     FenceIgnored,
-    /// Replicas send without asking whether their lease is valid.
+    /// Replicas send without checking that their lease is valid.
     LeaseNotChecked,
     /// Replicas beat although their runtime stands still.
     BeatWithoutPulse,
     /// Room that was granted twice is not given back.
     GrantNotGivenBack,
-    /// A replica keeps a route although the one it asked says that the shard has moved.
+    /// A replica keeps a route although the one it sent a call to says that the shard has moved.
     RouteNeverRefreshed,
-    /// A claim does not ask whether its owner is fenced.
+    /// A claim does not check that its owner is not fenced.
     ClaimNotFenced,
-    /// A commit does not ask which connection it came by.
+    /// A commit does not check which connection it came by.
     ConnectionNotChecked,
     /// Receivers accept frames of older terms.
     TermsNotChecked,
-    /// A beat does not ask whether its owner is marked, as if mark and counter were two rows.
+    /// A beat does not check that its owner is not marked, as if mark and counter were two rows.
     BeatIgnoresMark,
     /// Shards are freed with the mark of the beats, before the mark of the lane has waited for the commit under way.
     FreedBeforeTheLane,
@@ -67,7 +67,7 @@ pub(super) enum FaultKind {
     GoesBack,
 }
 
-/// The kinds of every plan. The database goes back only where that is asked for.
+/// The kinds of every plan. The database goes back only in seeds that run with `goes_back`.
 const KINDS: [FaultKind; 8] = [
     FaultKind::Kill,
     FaultKind::Freeze,

@@ -47,7 +47,7 @@ pub(super) struct Node {
     pub(super) beat_thread: BTreeMap<StatementNo, BeatWork>,
     pub(super) routes: Routes,
     pub(super) calls: BTreeMap<u64, Accepted>,
-    /// Calls that are carried out here, and who asked.
+    /// Calls that are carried out here, and who sent them.
     pub(super) serving: BTreeMap<u64, Vec<Option<OwnerNo>>>,
     pub(super) looks: Option<StatementNo>,
     pub(super) seeks: Seeks<u64>,
@@ -72,7 +72,7 @@ pub(super) struct Accepted {
     pub(super) caller: usize,
     pub(super) shard: ShardNo,
     pub(super) forward: Forward,
-    pub(super) asked: Option<(Route, u64)>,
+    pub(super) sent: Option<(Route, u64)>,
 }
 
 impl Process {

@@ -218,8 +218,8 @@ impl World {
         let turn = self.schedule.now() / BUSY_TURN;
         let is_busy = |shard: ShardNo| (u64::from(shard.0) + turn).is_multiple_of(BUSY_ONE_OF);
         let Some(node) = self.node(life.place) else { return };
-        let held: Vec<ShardNo> = node.member.owned().map(|(shard, _)| shard).collect();
-        for shard in shed.choose(held.into_iter().rev(), is_busy) {
+        let owned: Vec<ShardNo> = node.member.owned().map(|(shard, _)| shard).collect();
+        for shard in shed.choose(owned.into_iter().rev(), is_busy) {
             let Some(node) = self.node(life.place) else { return };
             let Some(term) = node.member.release(shard) else { continue };
             node.ready.remove(&shard);

@@ -13,7 +13,7 @@ const ROOM: usize = 3;
 /// The room on the hosts of one replica.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    /// With the time at which each was asked for.
+    /// With the time at which each was requested.
     pub(super) granted: BTreeMap<(OwnerNo, u64), Timestamp>,
     pub(super) waiting: VecDeque<((OwnerNo, u64), Timestamp)>,
     pub(super) terms: TermsSeen,
@@ -28,9 +28,9 @@ impl Room {
     pub(super) fn grant(&mut self) -> Vec<(OwnerNo, u64)> {
         let mut granted = Vec::new();
         while self.granted.len() < ROOM
-            && let Some((call, asked)) = self.waiting.pop_front()
+            && let Some((call, requested)) = self.waiting.pop_front()
         {
-            self.granted.insert(call, asked);
+            self.granted.insert(call, requested);
             granted.push(call);
         }
         granted
@@ -45,13 +45,13 @@ impl Room {
         self.waiting.retain(|(waits, _)| *waits != call);
     }
 
-    /// Owners that have asked for room before this time and are not among these. Each had its number before it asked, so
+    /// Owners that have requested room before this time and are not among these. Each had its number before that, so
     /// it is fenced.
     pub(super) fn fenced(&self, owners: &BTreeSet<OwnerNo>, before: Timestamp) -> BTreeSet<OwnerNo> {
-        let granted = self.granted.iter().map(|((of, _), asked)| (*of, *asked));
-        let waiting = self.waiting.iter().map(|((of, _), asked)| (*of, *asked));
+        let granted = self.granted.iter().map(|((of, _), requested)| (*of, *requested));
+        let waiting = self.waiting.iter().map(|((of, _), requested)| (*of, *requested));
         let all = granted.chain(waiting);
-        all.filter(|(of, asked)| *asked < before && !owners.contains(of)).map(|(of, _)| of).collect()
+        all.filter(|(of, requested)| *requested < before && !owners.contains(of)).map(|(of, _)| of).collect()
     }
 }
 

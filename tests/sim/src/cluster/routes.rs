@@ -1,5 +1,5 @@
 //! The way of a call to the owner of its shard. A replica that accepts a call remembers who owned each shard. Its
-//! memory may be old: then the replica that it asks says so, and it looks again.
+//! memory may be old: then the replica that it sends the call to says so, and it looks again.
 
 use std::collections::BTreeMap;
 
@@ -31,9 +31,9 @@ pub(super) struct Forward {
 /// The next step of a call on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ForwardStep {
-    /// Send it to this owner, and name the term that is meant. An owner of another term answers that the shard has moved.
+    /// Send it to this owner, and name the term that is meant. An owner of another term says that the shard has moved.
     Send(Route),
-    /// Read the owners again, then ask for the next step.
+    /// Read the owners again, then poll for the next step.
     Look,
     /// Nobody was found. The caller tries again later.
     GiveUp,
@@ -84,9 +84,9 @@ impl Forward {
         }
     }
 
-    /// The owner that was asked says that the shard has moved, or does not answer. The next step looks again.
-    pub(super) fn handle_moved(&self, routes: &mut Routes, asked: Route) {
-        routes.forget(self.shard, asked.term);
+    /// The owner that was sent the call says that the shard has moved, or does not respond. The next step looks again.
+    pub(super) fn handle_moved(&self, routes: &mut Routes, sent: Route) {
+        routes.forget(self.shard, sent.term);
     }
 
     /// The owners were read, and nobody owns the shard.
@@ -108,7 +108,7 @@ mod tests {
         let mut routes = Routes::default();
         routes.note(ShardNo(1), route(2, 5));
         routes.note(ShardNo(1), route(1, 4));
-        assert_eq!(routes.owner(ShardNo(1)), Some(route(2, 5)), "older news is ignored");
+        assert_eq!(routes.owner(ShardNo(1)), Some(route(2, 5)), "an older route is ignored");
         let mut forward = Forward::new(ShardNo(1));
         for term in 5..5 + u64::from(FORWARDS_MAX) {
             routes.note(ShardNo(1), route(2, term));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn news_that_is_newer_than_the_one_asked_is_kept() {
+    fn a_route_that_is_newer_than_the_one_taken_is_kept() {
         let mut routes = Routes::default();
         let (old, new) = (Route { owner: ME, term: Term(1) }, Route { owner: OTHER, term: Term(2) });
         routes.note(ShardNo(1), old);

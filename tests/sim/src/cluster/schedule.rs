@@ -26,7 +26,7 @@ pub(super) enum Event {
     Commits(OwnerNo, StatementNo),
     /// Somebody who waits for a lane ends the connection that holds it.
     Terminates(OwnerNo, StatementNo),
-    /// The answer to a statement, or the news that there will be none.
+    /// The response to a statement, or word that there will be none.
     Replied(Life, StatementNo, Reply),
     /// A frame arrives from another replica or a caller.
     Arrives(Life, Frame),

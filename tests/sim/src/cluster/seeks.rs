@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agentloop_core::cluster::shard::OwnerNo;
 
-/// The answer to a replica that has granted room.
+/// The reply to a replica that has granted room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Granted {
     /// The call uses it.

@@ -243,7 +243,7 @@ impl World {
         reply
     }
 
-    /// Asks nothing about shards: the lane alone is the fence.
+    /// Checks nothing about shards: the lane alone is the fence.
     fn store(&mut self, owner: OwnerNo, batch: BatchNo, appends: &[Append]) -> Reply {
         let mut lasts = BTreeMap::new();
         let mut fits = |append: &Append| {

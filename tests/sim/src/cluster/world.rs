@@ -63,8 +63,8 @@ pub(super) struct Caller {
     pub(super) call: u64,
     pub(super) place: usize,
     pub(super) shard: ShardNo,
-    /// When it first asked this process; `None` between two calls.
-    pub(super) asks_since: Option<u64>,
+    /// When it first sent its call to this process; `None` between two calls.
+    pub(super) waits_since: Option<u64>,
 }
 
 /// Facts that the checks remember of a shard.
@@ -87,7 +87,7 @@ pub(super) struct Watched {
 impl World {
     pub(super) fn new(plan: Plan, seed: u64, trace: bool) -> Self {
         let process = |place| Process { place, ..Process::default() };
-        let caller = Caller { call: 0, place: 0, shard: ShardNo(0), asks_since: None };
+        let caller = Caller { call: 0, place: 0, shard: ShardNo(0), waits_since: None };
         Self {
             random: Random::of(seed, "cluster"),
             schedule: Schedule::default(),

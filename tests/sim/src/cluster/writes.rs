@@ -66,7 +66,7 @@ impl World {
                 node.lane.is_connected = true;
                 // The look-up is exact: nothing of an earlier connection is accepted any more.
                 if node.lane.in_flight.as_ref().is_some_and(|(batch, _)| *batch <= last) {
-                    self.count("commits found after a lost answer");
+                    self.count("commits found after a lost response");
                     self.lane_done(life, None);
                 }
             }
@@ -81,7 +81,7 @@ impl World {
                 self.problem(format!("owner {owner} conflicts with itself"));
                 return self.stops(life.place, "has a conflict");
             }
-            other => unreachable!("no answer to a write: {other:?}"),
+            other => unreachable!("no response to a write: {other:?}"),
         }
         self.lane_goes_on(life);
     }
@@ -131,9 +131,9 @@ impl World {
 
     fn served(&mut self, life: Life, call: u64) {
         let Some(node) = self.node(life.place) else { return };
-        for asker in node.serving.remove(&call).unwrap_or_default() {
-            match asker {
-                Some(asker) => self.send_peer(life, asker, Message::Done { call }),
+        for sender in node.serving.remove(&call).unwrap_or_default() {
+            match sender {
+                Some(sender) => self.send_peer(life, sender, Message::Done { call }),
                 None => self.call_done(life, call),
             }
         }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::grpc::edge::forward::outcome::refusal;
 use crate::grpc::edge::forward::request::resume::JoinRpc;
-use crate::grpc::edge::forward::route::routing::{AskedReplica, OwnerSearch, Routing, SEARCH_WAIT};
+use crate::grpc::edge::forward::route::routing::{OwnerSearch, Recipient, Routing, SEARCH_WAIT};
 use crate::grpc::edge::forward::route::rpc_place::RpcPlace;
 use crate::grpc::edge::forward::send::{SendOptions, send};
 
@@ -44,7 +44,7 @@ impl CallerPresence {
         &self.at
     }
 
-    /// The caller has its answer, or this replica ends the RPC: that says nothing about the caller.
+    /// The caller has its response, or this replica ends the RPC: that says nothing about the caller.
     pub(super) fn stays(&mut self) {
         self.join = None;
     }
@@ -65,15 +65,15 @@ impl Drop for CallerPresence {
 }
 
 /// Leaves the run at its next owners, until one has had it for long enough to abort it. `at` has noticed that the caller has left.
-async fn leave(routing: &Routing, JoinRpc { rpc, route_key }: &JoinRpc, mut at: Option<AskedReplica>) {
-    if let Some(asked) = at.filter(|asked| asked.shard.is_none()) {
+async fn leave(routing: &Routing, JoinRpc { rpc, route_key }: &JoinRpc, mut at: Option<Recipient>) {
+    if let Some(recipient) = at.filter(|recipient| recipient.shard.is_none()) {
         // The run may have made its session there. By now its shard can be looked up.
         let found = routing.resolve(route_key, OwnerSearch::Again, Instant::now() + SEARCH_WAIT).await;
-        at = found.map(|(_target, owner)| owner).filter(|owner| owner.replica == asked.replica);
+        at = found.map(|(_target, owner)| owner).filter(|owner| owner.replica == recipient.replica);
     }
     loop {
-        if let Some(asked) = at
-            && !routing.other_than(asked, Instant::now() + ABORTED_WITHIN).await
+        if let Some(recipient) = at
+            && !routing.other_than(recipient, Instant::now() + ABORTED_WITHIN).await
         {
             return;
         }
@@ -82,9 +82,9 @@ async fn leave(routing: &Routing, JoinRpc { rpc, route_key }: &JoinRpc, mut at: 
             tracing::debug!(%status, "a run whose caller has left is not joined at its next owner");
             return;
         }
-        let Some((asked, _handler)) = sent.from else { return };
-        let _moved = routing.other_than(asked, Instant::now() + OTHERS_COME_WITHIN).await;
+        let Some((recipient, _handler)) = sent.from else { return };
+        let _moved = routing.other_than(recipient, Instant::now() + OTHERS_COME_WITHIN).await;
         // The response is dropped here, and with that the RPC there.
-        at = Some(asked);
+        at = Some(recipient);
     }
 }

@@ -1,7 +1,7 @@
 //! The stream of a tool host that goes through this replica to the hub, and its end when this replica stops.
 //!
 //! A stop has two steps, as at the hub. First this replica says for the host that it drains, so the hub offers it no more
-//! calls. A moment later it asks the host to connect again. In between, an offer on its way reaches the host, and the host's
+//! calls. A moment later it tells the host to connect again. In between, an offer on its way reaches the host, and the host's
 //! reply reaches the hub. So no offered call is lost before its host has heard of it.
 
 use std::sync::Arc;
@@ -81,7 +81,7 @@ enum HostStreamStep {
 }
 
 /// The responses for a host. They end with UNAVAILABLE when the hub moves or the link breaks. When this replica stops, the host
-/// is asked to connect again, a moment after it was said to drain. The runs of this replica have stopped by then, because they
+/// is told to connect again, a moment after it was said to drain. The runs of this replica have stopped by then, because they
 /// wait for replies to their own offers.
 pub(super) fn responses(
     routing: &Arc<Routing>,
@@ -124,7 +124,7 @@ impl ToHost {
         }
     }
 
-    /// Asks the host to connect again. In the middle of a message nothing can be said.
+    /// Tells the host to connect again. In the middle of a message nothing can be said.
     fn go_away(&self) -> (NextFrame, Option<HostStreamStep>) {
         if !self.boundary.is_between() {
             return (end_with(&shutting_down()), None);

@@ -36,7 +36,7 @@ use crate::grpc::rpc::{ForwardMode, RouteKind, Rpc};
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
 
-/// The RPCs that have an owner. Each replica answers the others itself: health and reflection.
+/// The RPCs that have an owner. Each replica does the others itself: health and reflection.
 const CONTRACT: &str = "/agentloop.v1.";
 
 /// Sends the RPCs of the contract to their owners. Put it behind the layer that knows the caller.
@@ -212,9 +212,11 @@ impl Inner {
             None => self.routing.wait_for_target(Destination::Here, Instant::now() + SEARCH_WAIT).await,
         };
         let Some(target) = target else { return no_owner_status().into_http() };
-        let asked = target.asked(Destination::Here);
+        let recipient = target.recipient(Destination::Here);
         match target {
-            ResolvedTarget::Here(services) => done_here(&self.routing, services, asked, mode, request).await,
+            ResolvedTarget::Here(services) => {
+                done_here(&self.routing, services, recipient, mode, request).await
+            }
             ResolvedTarget::Owner { .. } => no_owner_status().into_http(),
         }
     }
@@ -223,9 +225,9 @@ impl Inner {
     async fn at_hub(&self, request: http::Request<Body>) -> http::Response<Body> {
         let routing = &self.routing;
         if let Some(target) = routing.current_target(Destination::Owner(HUB)) {
-            let asked = target.asked(Destination::Owner(HUB));
+            let recipient = target.recipient(Destination::Owner(HUB));
             if let ResolvedTarget::Here(services) = target {
-                return done_here(routing, services, asked, ForwardMode::HostStream, request).await;
+                return done_here(routing, services, recipient, ForwardMode::HostStream, request).await;
             }
         }
         let request = request.map(|body| host_stream::requests(routing, body));

@@ -24,8 +24,8 @@ pub(super) async fn pass(
 ) -> http::Response<Body> {
     let at = RpcPlace::default();
     let sent = send(routing, &rpc, route_key, SendOptions::stream(), &at).await;
-    let Some((asked, _handler)) = sent.from else { return sent.response };
-    broken_off(sent.response, routing.ownership_lost(asked), routing.stopping_for(asked))
+    let Some((recipient, _handler)) = sent.from else { return sent.response };
+    broken_off(sent.response, routing.ownership_lost(recipient), routing.stopping_for(recipient))
 }
 
 /// The same for the stream of a tool host, which is taken out of use before its stream ends here.
@@ -36,10 +36,10 @@ pub(super) async fn pass_host(
 ) -> http::Response<Body> {
     let at = RpcPlace::default();
     let sent = send(routing, &rpc, &RouteKey::Shard(HUB), SendOptions::stream(), &at).await;
-    let Some((asked, _handler)) = sent.from else { return sent.response };
-    let ownership_lost = routing.ownership_lost(asked);
-    match asked.replica {
-        Replica::Here => broken_off(sent.response, ownership_lost, routing.stopping_for(asked)),
+    let Some((recipient, _handler)) = sent.from else { return sent.response };
+    let ownership_lost = routing.ownership_lost(recipient);
+    match recipient.replica {
+        Replica::Here => broken_off(sent.response, ownership_lost, routing.stopping_for(recipient)),
         Replica::Peer(_) => host_stream::responses(routing, sent.response, ownership_lost, runs_stopped),
     }
 }

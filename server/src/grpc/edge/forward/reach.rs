@@ -30,7 +30,7 @@ impl Reach {
         Self { ownerships, links }
     }
 
-    /// The reason for which this replica cannot call that one now. `None` if it can. This replica can be asked about itself, too:
+    /// The reason for which this replica cannot call that one now. `None` if it can. This replica can be checked, too:
     /// then it dials the address that it gives the others.
     pub async fn problem(&self, peer: &Peer) -> Option<String> {
         let link = match self.links_to(peer).to(peer, &self.ownerships.borrow()) {
@@ -42,14 +42,14 @@ impl Reach {
         *request.version_mut() = Version::HTTP_2;
         *request.uri_mut() = http::Uri::from_static(HERE);
         request.headers_mut().insert(REPLICA, HeaderValue::from(peer.number.0));
-        let asked = send_over_link((*link).clone(), request, ResponseExtent::Begun);
-        match timeout(RESPONSE_WAIT, asked).await {
+        let sent = send_over_link((*link).clone(), request, ResponseExtent::Begun);
+        match timeout(RESPONSE_WAIT, sent).await {
             // One of an earlier version refuses the RPC, so it was reached, too.
             Ok(AttemptOutcome::Responded(_) | AttemptOutcome::Stopping(_)) => None,
             Ok(AttemptOutcome::NotDone) => Some("another replica has its address".to_owned()),
             Ok(AttemptOutcome::NotReached(why)) => Some(why),
             Ok(AttemptOutcome::Broken) => Some("the connection to it broke".to_owned()),
-            Err(_late) => Some(format!("it does not answer within {} s", RESPONSE_WAIT.as_secs())),
+            Err(_late) => Some(format!("it does not respond within {} s", RESPONSE_WAIT.as_secs())),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::grpc::edge::forward::outcome::{
 use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
 use crate::grpc::edge::forward::route::routing::{
-    AskedReplica, OwnerSearch, Replica, ResolvedTarget, Routing, RpcHandler, SEARCH_WAIT,
+    OwnerSearch, Recipient, Replica, ResolvedTarget, Routing, RpcHandler, SEARCH_WAIT,
 };
 use crate::grpc::edge::forward::route::rpc_place::RpcPlace;
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
@@ -26,7 +26,7 @@ use crate::grpc::repetition::RepeatedRpc;
 /// An owner that had the RPC for this long was well. After it, a new search has all of its time.
 const WAS_WELL: Duration = Duration::from_secs(10);
 
-/// The wait before a replica is asked again that could not do an RPC: it stops, or does not reach the database.
+/// The wait before an RPC is sent again to a replica that could not do it: it stops, or does not reach the database.
 const UNABLE_FOR: Duration = Duration::from_millis(500);
 /// The wait before the refusal of an RPC that cannot be sent again.
 const REFUSED_AFTER: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ const LOST_OWNERS_MAX: usize = 3;
 pub(super) struct Sent {
     pub(super) response: http::Response<Body>,
     /// The replica that responded; `None` if nobody did, and the response says so.
-    pub(super) from: Option<(AskedReplica, RpcHandler)>,
+    pub(super) from: Option<(Recipient, RpcHandler)>,
 }
 
 impl Sent {
@@ -97,11 +97,11 @@ pub(super) async fn send(
             found = routing.resolve(route_key, search, give_up) => found,
             () = routing.stopped() => return Sent::refused(shutting_down()),
         };
-        let Some((target, asked)) = found else { return Sent::refused(no_owner_status()) };
+        let Some((target, recipient)) = found else { return Sent::refused(no_owner_status()) };
         search = OwnerSearch::Again;
         let began = Instant::now();
-        at.set(Some(asked));
-        let Some((outcome, handler)) = attempt(routing, rpc, target, asked, extent, mark).await else {
+        at.set(Some(recipient));
+        let Some((outcome, handler)) = attempt(routing, rpc, target, recipient, extent, mark).await else {
             return Sent::refused(shutting_down());
         };
         if !matches!(outcome, AttemptOutcome::Responded(_)) {
@@ -111,34 +111,36 @@ pub(super) async fn send(
             mark = repetition;
         }
         let unable = match outcome {
-            AttemptOutcome::Responded(response) => return Sent { response, from: Some((asked, handler)) },
+            AttemptOutcome::Responded(response) => {
+                return Sent { response, from: Some((recipient, handler)) };
+            }
             AttemptOutcome::Stopping(response) => {
                 let goes_on =
-                    is_repeatable && rpc.is_whole() && may_be_asked_again(routing, asked, give_up).await;
+                    is_repeatable && rpc.is_whole() && may_be_sent_again(routing, recipient, give_up).await;
                 if !goes_on {
-                    return Sent { response, from: Some((asked, handler)) };
+                    return Sent { response, from: Some((recipient, handler)) };
                 }
                 None
             }
             AttemptOutcome::NotDone | AttemptOutcome::NotReached(_) if !rpc.is_whole() => {
-                return refused_later(routing, asked, no_owner_status()).await;
+                return refused_later(routing, recipient, no_owner_status()).await;
             }
             AttemptOutcome::Broken if !rpc.is_whole() => {
-                return refused_later(routing, asked, no_response_status()).await;
+                return refused_later(routing, recipient, no_response_status()).await;
             }
-            AttemptOutcome::Broken if !is_repeatable || is_lost(&mut lost, asked, began, rpc) => {
+            AttemptOutcome::Broken if !is_repeatable || is_lost(&mut lost, recipient, began, rpc) => {
                 return Sent::refused(no_response_status());
             }
-            AttemptOutcome::NotDone => asked.replica.peer().map(Unable::refuses),
+            AttemptOutcome::NotDone => recipient.replica.peer().map(Unable::refuses),
             AttemptOutcome::Broken => {
-                asked.replica.peer().filter(|_| routing.is_still_owner(asked)).map(Unable::breaks)
+                recipient.replica.peer().filter(|_| routing.is_still_owner(recipient)).map(Unable::breaks)
             }
             AttemptOutcome::NotReached(why) => {
-                asked.replica.peer().map(|number| Unable::not_reached(number, why))
+                recipient.replica.peer().map(|number| Unable::not_reached(number, why))
             }
         };
-        routing.pause(asked, give_up).await;
-        if began.elapsed() >= WAS_WELL || !routing.is_still_owner(asked) {
+        routing.pause(recipient, give_up).await;
+        if began.elapsed() >= WAS_WELL || !routing.is_still_owner(recipient) {
             give_up = Instant::now() + SEARCH_WAIT;
         }
         if Instant::now() >= give_up {
@@ -166,7 +168,7 @@ impl Unable {
     }
 
     fn breaks(number: OwnerNo) -> Self {
-        let why = "connections to it break, or are not answered".to_owned();
+        let why = "connections to it break, or nothing comes over them".to_owned();
         Self { number, why, status: not_reached_status(number) }
     }
 
@@ -186,12 +188,12 @@ impl Unable {
     }
 }
 
-/// Asks once. `None`: this replica stops.
+/// Sends it once. `None`: this replica stops.
 async fn attempt(
     routing: &Routing,
     rpc: &impl ForwardedRpc,
     target: ResolvedTarget,
-    asked: AskedReplica,
+    recipient: Recipient,
     extent: ResponseExtent,
     mark: Option<RepeatedRpc>,
 ) -> Option<(AttemptOutcome, RpcHandler)> {
@@ -206,7 +208,7 @@ async fn attempt(
                 biased;
                 outcome = serve_here(services, request) => outcome,
                 () = async {
-                    routing.ownership_lost(asked).await;
+                    routing.ownership_lost(recipient).await;
                     handler.give_up();
                 } => AttemptOutcome::Broken,
             };
@@ -220,7 +222,7 @@ async fn attempt(
             let outcome = tokio::select! {
                 biased;
                 outcome = send_over_link((*link).clone(), request, extent) => outcome,
-                () = routing.ownership_lost(asked) => AttemptOutcome::Broken,
+                () = routing.ownership_lost(recipient) => AttemptOutcome::Broken,
                 () = routing.stopped() => return None,
             };
             routing.links.count(|counts| match outcome {
@@ -236,13 +238,15 @@ async fn attempt(
 
 /// True if the RPC may be sent again, after a replica could not do it. Another one has taken over then, or the same one may be
 /// able to by now. False once the search ends at the given moment.
-pub(super) async fn may_be_asked_again(routing: &Routing, asked: AskedReplica, give_up: Instant) -> bool {
-    if asked.replica == Replica::Here && (routing.stop.is_cancelled() || routing.is_still_owner(asked)) {
+pub(super) async fn may_be_sent_again(routing: &Routing, recipient: Recipient, give_up: Instant) -> bool {
+    if recipient.replica == Replica::Here
+        && (routing.stop.is_cancelled() || routing.is_still_owner(recipient))
+    {
         return false;
     }
     tokio::select! {
         biased;
-        other = routing.other_than(asked, give_up.min(Instant::now() + UNABLE_FOR)) => {
+        other = routing.other_than(recipient, give_up.min(Instant::now() + UNABLE_FOR)) => {
             other || Instant::now() < give_up
         }
         () = routing.stopped() => false,
@@ -253,14 +257,14 @@ pub(super) async fn may_be_asked_again(routing: &Routing, asked: AskedReplica, g
 /// long, the count begins anew.
 fn is_lost(
     lost: &mut BTreeSet<Replica>,
-    asked: AskedReplica,
+    recipient: Recipient,
     began: Instant,
     rpc: &impl ForwardedRpc,
 ) -> bool {
     if began.elapsed() >= WAS_WELL {
         lost.clear();
     }
-    lost.insert(asked.replica);
+    lost.insert(recipient.replica);
     let too_many = lost.len() >= LOST_OWNERS_MAX;
     if too_many {
         let path = rpc.head().path();
@@ -271,7 +275,7 @@ fn is_lost(
 
 /// The refusal of an RPC that cannot be sent again, after a moment, or as soon as the owner has lost the shard. Hosts wait longer
 /// after each refusal. If they were refused at once, they would still wait when there is an owner again.
-async fn refused_later(routing: &Routing, asked: AskedReplica, refusal: Status) -> Sent {
-    let _moved = routing.other_than(asked, Instant::now() + REFUSED_AFTER).await;
+async fn refused_later(routing: &Routing, recipient: Recipient, refusal: Status) -> Sent {
+    let _moved = routing.other_than(recipient, Instant::now() + REFUSED_AFTER).await;
     Sent::refused(refusal)
 }

@@ -20,10 +20,10 @@ use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc as _;
 use crate::grpc::edge::forward::request::messages::Messages;
 use crate::grpc::edge::forward::request::resume::StreamPosition;
 use crate::grpc::edge::forward::route::route_key::RouteKey;
-use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Routing, RpcHandler, SEARCH_WAIT};
+use crate::grpc::edge::forward::route::routing::{EndSignal, Recipient, Routing, RpcHandler, SEARCH_WAIT};
 use crate::grpc::edge::forward::route::rpc_place::RpcPlace;
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
-use crate::grpc::edge::forward::send::{SendOptions, may_be_asked_again, send};
+use crate::grpc::edge::forward::send::{SendOptions, may_be_sent_again, send};
 use crate::grpc::edge::forward::wire::metadata::LOOK_AGAIN;
 use crate::grpc::status::leaves_it_to_another;
 
@@ -70,7 +70,7 @@ struct ForwardedStream {
 
 /// The stream of one owner, which may be this replica.
 struct Source {
-    asked: AskedReplica,
+    recipient: Recipient,
     handler: RpcHandler,
     body: Body,
     ownership_lost: EndSignal,
@@ -93,10 +93,10 @@ enum NextItem {
 }
 
 impl Source {
-    fn new(routing: &Arc<Routing>, (asked, handler): (AskedReplica, RpcHandler), body: Body) -> Self {
-        let (ownership_lost, stopping) = (routing.ownership_lost(asked), routing.stopping_for(asked));
+    fn new(routing: &Arc<Routing>, (recipient, handler): (Recipient, RpcHandler), body: Body) -> Self {
+        let (ownership_lost, stopping) = (routing.ownership_lost(recipient), routing.stopping_for(recipient));
         let (messages, began) = (Messages::default(), Instant::now());
-        Self { asked, handler, body, ownership_lost, stopping, messages, began, is_fruitful: false }
+        Self { recipient, handler, body, ownership_lost, stopping, messages, began, is_fruitful: false }
     }
 
     async fn next(&mut self) -> NextItem {
@@ -165,18 +165,18 @@ impl ForwardedStream {
         self.give_up_source();
         let brought_nothing = !self.source.is_fruitful && self.source.began.elapsed() < SHORT;
         self.fruitless = if brought_nothing { self.fruitless + 1 } else { 0 };
-        let asked = self.source.asked;
+        let recipient = self.source.recipient;
         let give_up = Instant::now() + SEARCH_WAIT;
         match end_status {
             Some(status)
                 if self.fruitless > FRUITLESS_MAX
-                    || !may_be_asked_again(&self.routing, asked, give_up).await =>
+                    || !may_be_sent_again(&self.routing, recipient, give_up).await =>
             {
                 return Err(status);
             }
             Some(_) => {}
             None if self.fruitless > FRUITLESS_MAX => return Err(no_owner_status()),
-            None => self.routing.pause(asked, Instant::now() + SEARCH_WAIT).await,
+            None => self.routing.pause(recipient, Instant::now() + SEARCH_WAIT).await,
         }
         let rpc = self.position.rpc(&self.rpc);
         // An RPC that is reset before its response begins may not have reached the owner.
@@ -185,7 +185,7 @@ impl ForwardedStream {
         match (refusal(&sent.response), sent.from) {
             (None, Some(from)) => {
                 self.source = Source::new(&self.routing, from, sent.response.into_body());
-                self.caller.at().set(Some(self.source.asked));
+                self.caller.at().set(Some(self.source.recipient));
                 Ok(())
             }
             (status, _) => Err(status.unwrap_or_else(no_owner_status)),
@@ -204,10 +204,11 @@ impl ForwardedStream {
         let Some(session) = self.position.session() else { return };
         let shard = shard_of(&self.rpc.head().tenant(), &session);
         self.route_key = RouteKey::Shard(shard);
-        let asked = AskedReplica { shard: Some(shard), ..self.source.asked };
-        if asked != self.source.asked {
-            (self.source.ownership_lost, self.source.asked) = (self.routing.ownership_lost(asked), asked);
-            self.caller.at().set(Some(asked));
+        let recipient = Recipient { shard: Some(shard), ..self.source.recipient };
+        if recipient != self.source.recipient {
+            (self.source.ownership_lost, self.source.recipient) =
+                (self.routing.ownership_lost(recipient), recipient);
+            self.caller.at().set(Some(recipient));
         }
     }
 

@@ -209,7 +209,7 @@ impl ChangeFollower<'_> {
 /// The reason why there is no stream.
 struct NoStream {
     text: String,
-    /// True if the other replica has answered.
+    /// True if the other replica has responded.
     is_refusal: bool,
 }
 

@@ -43,7 +43,7 @@ struct Node {
     tasks: Tasks,
 }
 
-/// Nobody asks for runs here.
+/// Nobody looks for runs here.
 struct NoRuns;
 
 #[async_trait]
@@ -104,7 +104,7 @@ impl Node {
             tasks: self.tasks.clone(),
             runs_stopped: CancellationToken::new(),
         });
-        let mut port = PeerListener::new(forward, Authentication::NotAsked);
+        let mut port = PeerListener::new(forward, Authentication::NotRequired);
         if tells {
             port = port.with_run_changes(self.engine.clone());
         }

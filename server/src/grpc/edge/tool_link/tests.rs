@@ -130,7 +130,7 @@ async fn a_call_goes_over_a_socket_and_its_result_comes_back() {
     offered.arguments = format!(r#"{{"city":"{}"}}"#, "x".repeat(1_000_000));
     other.offer(&origin(), &call_id("r/1.0"), offered.clone());
     assert_eq!(host.take().await.arguments, offered.arguments, "a large frame goes through");
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     let ack = ServerFrame::ResultAck { call: call_ref("r/1.0", 1), verdict: ResultVerdict::Recorded };
     assert_eq!(host.frame().await, ack);
     assert!(matches!(engine.all().last(), Some(Heard::Finished(..))));

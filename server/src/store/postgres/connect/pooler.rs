@@ -18,7 +18,7 @@ pub(in crate::store::postgres) async fn shares_sessions(
     Ok(is_shared)
 }
 
-/// The process of the database that answers now. The query is not prepared: another session would not know it.
+/// The process of the database that responds now. The query is not prepared: another session would not know it.
 async fn session(db: &mut PgConnection) -> Result<i32, Error> {
     sqlx::raw_sql("SELECT pg_backend_pid() AS pid").fetch_one(db).await?.try_get("pid")
 }

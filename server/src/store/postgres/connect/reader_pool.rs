@@ -58,7 +58,7 @@ struct Idle {
 pub(in crate::store::postgres) struct PooledReader {
     /// `None` once it is on its way back.
     db: Option<PgConnection>,
-    /// True if the last query has been answered to its end.
+    /// True if the response to the last query was read to its end.
     is_settled: bool,
     place: Option<OwnedSemaphorePermit>,
     pool: Arc<Shared>,
@@ -77,8 +77,8 @@ impl ReaderPool {
         }))
     }
 
-    /// Waits for a connection. Call [`PooledReader::settle`] after its last query, or the database is asked for a sign of life
-    /// before the connection is used again.
+    /// Waits for a connection. Call [`PooledReader::settle`] after its last query, or the connection is tested before it is used
+    /// again.
     ///
     /// # Errors
     /// [`Error::PoolTimedOut`] after 10 s, [`Error::PoolClosed`], or that of the database.
@@ -106,7 +106,7 @@ impl ReaderPool {
         self.0.places.close();
         let idle = std::mem::take(&mut *self.0.idle.lock());
         for Idle { db, .. } in idle {
-            // A database that does not answer closes it by itself.
+            // A database that does not respond closes it by itself.
             let _closed = timeout(TEST_WAIT, db.close()).await;
         }
     }
@@ -158,9 +158,9 @@ impl Shared {
 }
 
 impl PooledReader {
-    /// Notes the end of a query. After an error the database is asked for a sign of life before the connection is used again.
-    pub(in crate::store::postgres) fn settle<T>(&mut self, answer: &Result<T, Error>) {
-        self.is_settled = answer.is_ok();
+    /// Notes the end of a query. After an error the connection is tested before it is used again.
+    pub(in crate::store::postgres) fn settle<T>(&mut self, result: &Result<T, Error>) {
+        self.is_settled = result.is_ok();
     }
 }
 
@@ -195,7 +195,7 @@ impl Drop for PooledReader {
     }
 }
 
-/// True if the database answers over this connection in time, after what it still has to answer.
+/// True if the database responds over this connection in time, after what it still has to send.
 async fn is_alive(db: &mut PgConnection, wait: Duration) -> bool {
     matches!(timeout(wait, db.ping()).await, Ok(Ok(())))
 }
@@ -209,13 +209,13 @@ impl<'c> Executor<'c> for &'c ReaderPool {
         'c: 'e,
         E: 'q + Execute<'q, Postgres>,
     {
-        let answer = async move {
+        let result = async move {
             let mut reader = self.acquire().await?;
-            let answer = reader.fetch_many(query).try_collect::<Vec<_>>().await;
-            reader.settle(&answer);
-            answer.map(|steps| stream::iter(steps.into_iter().map(Ok)))
+            let result = reader.fetch_many(query).try_collect::<Vec<_>>().await;
+            reader.settle(&result);
+            result.map(|steps| stream::iter(steps.into_iter().map(Ok)))
         };
-        stream::once(answer).try_flatten().boxed()
+        stream::once(result).try_flatten().boxed()
     }
 
     fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, Result<Option<PgRow>, Error>>
@@ -225,9 +225,9 @@ impl<'c> Executor<'c> for &'c ReaderPool {
     {
         Box::pin(async move {
             let mut reader = self.acquire().await?;
-            let answer = reader.fetch_optional(query).await;
-            reader.settle(&answer);
-            answer
+            let result = reader.fetch_optional(query).await;
+            reader.settle(&result);
+            result
         })
     }
 
@@ -241,22 +241,22 @@ impl<'c> Executor<'c> for &'c ReaderPool {
     {
         Box::pin(async move {
             let mut reader = self.acquire().await?;
-            let answer = reader.prepare_with(sql, parameters).await;
-            reader.settle(&answer);
-            answer
+            let result = reader.prepare_with(sql, parameters).await;
+            reader.settle(&result);
+            result
         })
     }
 
-    // sqlx asks for it at compile time alone, with a connection of its own.
+    // sqlx calls it at compile time alone, with a connection of its own.
     fn describe<'e>(self, sql: SqlStr) -> BoxFuture<'e, Result<Describe<Postgres>, Error>>
     where
         'c: 'e,
     {
         Box::pin(async move {
             let mut reader = self.acquire().await?;
-            let answer = reader.describe(sql).await;
-            reader.settle(&answer);
-            answer
+            let result = reader.describe(sql).await;
+            reader.settle(&result);
+            result
         })
     }
 }

@@ -15,7 +15,7 @@ use crate::store::postgres::PostgresOptions;
 use crate::store::postgres::rows;
 use crate::store::postgres::scope::Scope;
 
-/// Time beyond the database's own bound on a statement: for a connection, and for the way of the answer.
+/// Time beyond the database's own bound on a statement: for a connection, and for the way of the response.
 const MARGIN: Duration = Duration::from_secs(15);
 
 /// The wait before a query is made again.
@@ -33,19 +33,19 @@ pub(in crate::store) struct Readers {
     scope: Scope,
 }
 
-/// The database has not answered in time.
+/// The database has not responded in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store::postgres) struct Silent;
 
 impl From<Silent> for StoreError {
     fn from(_: Silent) -> Self {
-        Self::Unavailable { what: "the database does not answer".to_owned() }
+        Self::Unavailable { what: "the database does not respond".to_owned() }
     }
 }
 
 impl From<Silent> for Error {
     fn from(_: Silent) -> Self {
-        Self::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database does not answer"))
+        Self::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database does not respond"))
     }
 }
 
@@ -57,10 +57,10 @@ impl Deref for Readers {
     }
 }
 
-/// Notes the end of a query that was not answered.
-struct Unanswered<'a>(Option<&'a ReaderPool>);
+/// Notes the end of a query that got no response.
+struct PendingQuery<'a>(Option<&'a ReaderPool>);
 
-impl Drop for Unanswered<'_> {
+impl Drop for PendingQuery<'_> {
     fn drop(&mut self) {
         if let Some(pool) = self.0 {
             pool.gave_up();
@@ -110,7 +110,7 @@ impl Readers {
                     tracing::debug!(%error, "the connection of a query was lost; it is made again");
                     tokio::time::sleep(RETRY_WAIT).await;
                 }
-                answer => return answer,
+                result => return result,
             }
         }
     }
@@ -122,9 +122,9 @@ impl Readers {
     ) -> Result<T, Silent> {
         let mut query = pin!(query);
         // Dropped before the query, whose connection goes back to the others then.
-        let mut unanswered = Unanswered(Some(&self.pool));
-        let answer = tokio::time::timeout(self.wait, query.as_mut()).await.map_err(|_| Silent)?;
-        unanswered.0 = None;
-        Ok(answer)
+        let mut pending = PendingQuery(Some(&self.pool));
+        let result = tokio::time::timeout(self.wait, query.as_mut()).await.map_err(|_| Silent)?;
+        pending.0 = None;
+        Ok(result)
     }
 }

@@ -40,7 +40,7 @@ const BOUNDED_WAITS: &str = "SET lock_timeout = '500ms'";
 pub(in crate::store::postgres) const USUAL_WAITS: &str = "SET LOCAL lock_timeout = '500ms'";
 /// No bound, of a server alone: nobody else locks its rows for long.
 pub(in crate::store::postgres) const UNBOUNDED_WAITS: &str = "SET LOCAL lock_timeout = 0";
-/// The same as the usual ones for a write that is tried alone, or a lock that may be held for long. It is put off then.
+/// The same as the usual ones for a write that is tried alone, or a lock that may be taken for long. It is put off then.
 pub(in crate::store::postgres) const SHORT_WAITS: &str = "SET LOCAL lock_timeout = '10ms'";
 
 /// A transaction of a replica holds locks that others wait for: the end of the audit log, the sessions of a user. One that stands

@@ -15,17 +15,17 @@ use crate::store::sql::search::{EntrySearch, Found};
 /// Documents that are ranked: the newest that pass the filter. SQLite has the same bound.
 const RANKED_MAX: u32 = 50_000;
 
-/// The best documents that pass the filter, each with one of its entries: the one of the session that was asked for, else the
+/// The best documents that pass the filter, each with one of its entries: the one of the session that was requested, else the
 /// original one, else that of any fork. A short text ranks above a long one with the same words.
 /// To rank a document costs more than to find it, so a word that very many have is ranked in the newest `$7` of them.
 const SEARCH: &str = "
-    WITH asked AS MATERIALIZED (SELECT to_tsquery('agentloop', $1) AS query),
+    WITH wanted AS MATERIALIZED (SELECT to_tsquery('agentloop', $1) AS query),
     of AS MATERIALIZED (
         SELECT (SELECT session_no FROM sessions WHERE tenant = $2 AND session_id = $3) AS session_no,
                (SELECT session_no FROM sessions WHERE tenant = $2 AND session_id = $4) AS not_session_no),
     matching AS MATERIALIZED (
-        SELECT d.search_no FROM asked, of, search_documents AS d
-        WHERE d.words @@ asked.query
+        SELECT d.search_no FROM wanted, of, search_documents AS d
+        WHERE d.words @@ wanted.query
           AND EXISTS (
               SELECT 1 FROM session_entries AS o
               JOIN sessions AS s ON s.session_no = o.session_no
@@ -37,8 +37,8 @@ const SEARCH: &str = "
               WHERE o.search_no = d.search_no AND o.session_no = of.not_session_no)
         ORDER BY d.search_no DESC LIMIT $7),
     found AS MATERIALIZED (
-        SELECT d.search_no, ts_rank(d.words, asked.query, 1) AS rank
-        FROM asked, matching JOIN search_documents AS d ON d.search_no = matching.search_no
+        SELECT d.search_no, ts_rank(d.words, wanted.query, 1) AS rank
+        FROM wanted, matching JOIN search_documents AS d ON d.search_no = matching.search_no
         ORDER BY rank DESC, d.search_no DESC LIMIT $5)
     SELECT found.rank::float8 AS rank, s.session_id, i.entry_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq,
            coalesce(e.at, k.at) AS at, coalesce(e.status, k.status) AS status,

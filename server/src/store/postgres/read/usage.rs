@@ -33,7 +33,7 @@ const COUNTS: &str = "
      OR e.payload LIKE '{\"kind\":\"finished\"%' OR e.payload LIKE '{\"kind\":\"model\\_call\\_failed\"%'
      OR e.payload LIKE '{\"kind\":\"compact%')";
 
-/// Events that may count, of the runs that follow. What a tool has answered does not count and may be large, so a result comes
+/// Events that may count, of the runs that follow. The output of a tool does not count and may be large, so a result comes
 /// without its output, which is behind the status, and without the checksum that is over both. A quote within a value has a
 /// backslash before it, so the text is found at no other place.
 const EVENTS: &str = "

@@ -73,7 +73,7 @@ pub(in crate::store::postgres) struct Driver {
     member: Member,
     link: DatabaseLink,
     seen: Seen,
-    /// Sending of the last beat that was answered.
+    /// Sending of the last beat that was confirmed.
     confirmed: Timestamp,
     /// False before the server can do the work, and when it stops: then it claims nothing.
     is_ready: bool,
@@ -209,20 +209,20 @@ impl Driver {
         }
     }
 
-    /// Time until something is to be done. The beat may be due and held back, while the server's runtime stands still.
+    /// Time until something is to be done. The beat may be due and put off, while the server's runtime stands still.
     fn wait(&self) -> Duration {
         let left = self.member.deadline().since(SystemClock.now()).duration();
         let is_idle = self.fences.is_empty() && self.given_away.is_empty() && self.to_tell.is_none();
-        // Without a wait after a beat that is held back, this thread would spin.
+        // Without a wait after a beat that is put off, this thread would spin.
         if is_idle || left.is_zero() { left.max(RETRY_WAIT) } else { left.min(RETRY_WAIT) }
     }
 
     async fn beat(&mut self, sent: Timestamp) -> Vec<MemberAction> {
         let me = self.me;
-        let answer =
+        let beaten =
             self.link.execute(async move |db: &mut PgConnection| statements::beat(db, me).await).await;
         let now = SystemClock.now();
-        match answer {
+        match beaten {
             Ok(beaten) if !beaten.is_beaten => {
                 tracing::info!("other replicas have taken this one for dead and fenced it; it stops");
                 self.seen.update(&beaten, now);
@@ -230,7 +230,7 @@ impl Driver {
             }
             Ok(beaten) => {
                 if !std::mem::replace(&mut self.is_reached, true) {
-                    tracing::info!("the database answers the beats of this replica again");
+                    tracing::info!("the database responds to the beats of this replica again");
                 }
                 self.confirmed = self.confirmed.max(sent);
                 self.seen.update(&beaten, now);
@@ -238,21 +238,21 @@ impl Driver {
             }
             Err(error) => {
                 if std::mem::replace(&mut self.is_reached, false) {
-                    tracing::warn!(%error, "the database does not answer the beats of this replica; trying again");
+                    tracing::warn!(%error, "the database does not respond to the beats of this replica; trying again");
                 }
                 self.member.handle(MemberInput::BeatLost, now)
             }
         }
     }
 
-    /// Does what the protocol asks for. `sent` is the time of the beat whose answer asks for it.
+    /// Does what the protocol decides. `sent` is the time of the beat whose response led to it.
     async fn perform(&mut self, actions: Vec<MemberAction>, sent: Timestamp) -> Option<End> {
         for action in actions {
             match action {
                 MemberAction::Fence(suspect) if self.seen.is_over(&suspect, sent) => {
                     self.fence(suspect).await
                 }
-                // The protocol asks again with the next beat.
+                // The protocol decides again with the next beat.
                 MemberAction::Fence(_) => {}
                 MemberAction::FinishFence(owner) => self.note_fence(owner),
                 MemberAction::Claim(at_most) => self.claim(at_most).await,
@@ -359,7 +359,7 @@ impl Driver {
                 MemberInput::Claimed(shards)
             }
             Err(error) => {
-                tracing::debug!(%error, "a claim was not answered; the next beat shows what became of it");
+                tracing::debug!(%error, "a claim got no response; the next beat shows what became of it");
                 MemberInput::ClaimLost
             }
         };
@@ -377,7 +377,7 @@ impl Driver {
         }
         match self.link.execute(async |db: &mut PgConnection| statements::is_newer(db).await).await {
             Ok(is_newer) => self.is_outdated = is_newer,
-            // The next claim asks again.
+            // The next claim reads it again.
             Err(error) => tracing::debug!(%error, "the version of the tables was not read"),
         }
         if self.is_outdated {
@@ -399,7 +399,7 @@ impl Driver {
     /// Chooses shards to give away. The one that keeps the tool hosts is the last: with it they would all move.
     ///
     /// While a long write is under way, such as the deletion of a large session, none is given away: it would be nobody's until that
-    /// has ended. The next beat asks again, for shards that are busy now, too.
+    /// has ended. The next beat tries again, with shards that are busy now, too.
     fn shed(&mut self, shed: Shed) {
         if self.out.scope.commit_lasts(SystemClock.now()) >= LONG_COMMIT {
             return;
@@ -467,7 +467,7 @@ impl Driver {
         self.out.lease.tell(ownership, self.confirmed.after(self.times.trusted));
     }
 
-    /// Frees the shards and goes. If the database does not answer, others take over after the lease.
+    /// Frees the shards and goes. If the database does not respond, others take over after the lease.
     async fn leave(&mut self) {
         self.out.lease.give_up();
         let (me, until) = (self.me, SystemClock.now().after(self.times.trusted));

@@ -55,7 +55,7 @@ impl LeaseWatch {
                 let left = self.until.get().since(SystemClock.now());
                 if left.is_zero() {
                     tracing::warn!(
-                        "the lease of this replica is over: the database does not answer, or the server stands still"
+                        "the lease of this replica is over: the database does not respond, or the server stands still"
                     );
                     self.give_up();
                 } else {

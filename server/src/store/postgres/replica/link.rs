@@ -1,4 +1,4 @@
-//! A replica's connection to the database. It is made anew when it breaks, or does not answer in time.
+//! A replica's connection to the database. It is made anew when it breaks, or does not respond in time.
 
 use std::io;
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl DatabaseLink {
         &mut self,
         statement: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        // A connection whose answer is outstanding is of no use, so it is not put back.
+        // A connection whose response is outstanding is of no use, so it is not put back.
         let before = self.db.take();
         let in_time = tokio::time::timeout(self.patience, async {
             let mut db = match before {

@@ -119,7 +119,7 @@ impl Replica {
         let (scope, busy) = (Scope::none(), BusyShards::default());
         let counts = Arc::<TakeoverCounts>::default();
         let (seen_sender, seen) = watch::channel(Seen::default());
-        let (joined, answer) = oneshot::channel();
+        let (joined, outcome) = oneshot::channel();
         let thread = ReplicaThread {
             options: options.clone(),
             me,
@@ -133,8 +133,9 @@ impl Replica {
             signals: signals.clone(),
         };
         thread.start(joined).map_err(|error| failed(format!("no thread for the replica: {error}")))?;
-        let JoinedReplica { number, cluster, ownership } =
-            answer.await.unwrap_or_else(|_| Err(failed("the thread of the replica has ended".to_owned())))?;
+        let JoinedReplica { number, cluster, ownership } = outcome
+            .await
+            .unwrap_or_else(|_| Err(failed("the thread of the replica has ended".to_owned())))?;
         Ok(Self {
             number,
             cluster,

@@ -22,12 +22,12 @@ pub(in crate::store::postgres) struct Seen {
 #[derive(Debug, Clone)]
 struct ReplicaSeen {
     stored: StoredReplica,
-    /// Arrival of the answer that showed this counter first.
+    /// Arrival of the response that showed this counter first.
     since: Timestamp,
 }
 
 impl Seen {
-    /// Takes note of the rows of a beat that was answered at `now`.
+    /// Takes note of the rows of a beat that was confirmed at `now`.
     pub(in crate::store::postgres) fn update(&mut self, beaten: &Beaten, now: Timestamp) {
         if !beaten.owners.is_empty() {
             self.owners.clone_from(&beaten.owners);

@@ -1,4 +1,4 @@
-//! The clock of this replica beside that of the database, which all replicas can ask. Leases compare no two clocks. But timeouts
+//! The clock of this replica beside that of the database, which all replicas can read. Leases compare no two clocks. But timeouts
 //! and the times of events follow the owner's clock. So a replica whose clock is wrong says so when it joins.
 
 use agentloop_core::time::{Millis, Timestamp};
@@ -32,7 +32,7 @@ impl Skew {
     }
 }
 
-/// Asks the database for its time, and warns if that of this replica is another one.
+/// Reads the time of the database, and warns if that of this replica is another one.
 pub(super) async fn warn(link: &mut DatabaseLink) -> Result<(), Error> {
     let sent = SystemClock.now();
     let theirs = link.execute(time_of_database).await?;
@@ -61,13 +61,13 @@ async fn time_of_database(db: &mut PgConnection) -> Result<Timestamp, Error> {
     rows::time(&sqlx::query(TIME).fetch_one(db).await?, "now")
 }
 
-/// The least difference that explains what the database answered between `sent` and `answered`; `None` if it is small.
+/// The least difference that explains the time that the database gave between `sent` and `received`; `None` if it is small.
 pub(in crate::store::postgres) fn skew(
     sent: Timestamp,
-    answered: Timestamp,
+    received: Timestamp,
     theirs: Timestamp,
 ) -> Option<Skew> {
-    let (ahead, behind) = (sent.since(theirs), theirs.since(answered));
+    let (ahead, behind) = (sent.since(theirs), theirs.since(received));
     if ahead > SKEW_MAX {
         Some(Skew::Ahead(ahead))
     } else {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_difference_that_no_slow_answer_explains_counts() {
+    fn only_a_difference_that_no_slow_response_explains_counts() {
         let of = |theirs| skew(Timestamp(100_000), Timestamp(104_000), Timestamp(theirs));
         assert_eq!([98_000, 100_000, 104_000, 106_000].map(of), [None; 4]);
         assert_eq!(of(97_999), Some(Skew::Ahead(Millis(2_001))));

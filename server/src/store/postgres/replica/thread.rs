@@ -114,7 +114,7 @@ impl ReplicaThread {
         let connection = Box::pin(open::for_replica(&self.options)).await?;
         let at = connection.at.clone();
         let failed = |error: sqlx::Error| failure(&at, &error);
-        // After this time, an answer proves no lease.
+        // After this time, a response proves no lease.
         let patience = times.trusted.duration();
         let mut link = DatabaseLink::new(connection, patience, times.beat_every.duration() / 2);
         link.begin().await.map_err(failed)?;

@@ -32,8 +32,8 @@ async fn appends_of_the_same_time_share_a_commit() {
         owners.push(Owner::started(&shared(&store), &format!("s{no}"), &format!("r{no}")).await);
     }
     let before = store.stats();
-    for answer in join_all(owners.iter_mut().map(|owner| owner.says("hello"))).await {
-        answer.unwrap();
+    for result in join_all(owners.iter_mut().map(|owner| owner.says("hello"))).await {
+        result.unwrap();
     }
     let after = store.stats();
     assert_eq!(after.appends - before.appends, 64);
@@ -81,11 +81,11 @@ async fn a_commit_that_has_nothing_to_write_is_not_missed() {
 }
 
 #[tokio::test]
-async fn a_commit_whose_answer_was_lost_is_not_carried_out_twice() {
+async fn a_commit_whose_response_was_lost_is_not_carried_out_twice() {
     let Some(schema) = Schema::new().await else { return };
     let store = schema.open().await;
     let mut owner = Owner::started(&shared(&store), "s", "r").await;
-    // The connection is cut at any moment: before the commit, after it and before its answer, or between two of them. Each of
+    // The connection is cut at any moment: before the commit, after it and before its response, or between two of them. Each of
     // these moments by itself, without chance, is in `replicas/ghosts.rs`.
     for no in 0..20 {
         let (said, ()) = tokio::join!(owner.says("again"), cut_some(&schema, no));
@@ -139,8 +139,8 @@ async fn a_write_that_the_database_refuses_fails_alone() {
             let title = if no % 10 == 5 { "refused" } else { "" }.to_owned();
             store.create_session(NewSession { title, ..new_session(name, &labelled(&[]), Timestamp(1)) })
         });
-        for (answer, (no, _)) in join_all(creations).await.into_iter().zip(&names) {
-            assert_eq!(answer.is_err(), no % 10 == 5, "{code} {no}: {answer:?}");
+        for (result, (no, _)) in join_all(creations).await.into_iter().zip(&names) {
+            assert_eq!(result.is_err(), no % 10 == 5, "{code} {no}: {result:?}");
         }
     }
 }
@@ -161,11 +161,11 @@ async fn a_write_that_ends_its_connection_each_time_fails_alone() {
     let mut owners: Vec<_> =
         (0..8).map(|no| Owner::new(&shared(&store), &format!("s{no}"), &format!("r{no}"))).collect();
     let all = join_all(owners.iter_mut().map(Owner::create));
-    let answers = tokio::time::timeout(Duration::from_mins(1), all).await.expect("in time");
-    for (answer, no) in answers.iter().zip(0..) {
-        assert_eq!(answer.is_err(), no == 5, "{no}: {answer:?}");
+    let results = tokio::time::timeout(Duration::from_mins(1), all).await.expect("in time");
+    for (result, no) in results.iter().zip(0..) {
+        assert_eq!(result.is_err(), no == 5, "{no}: {result:?}");
     }
-    assert!(matches!(answers[5], Err(StoreError::Unavailable { .. })), "{:?}", answers[5]);
+    assert!(matches!(results[5], Err(StoreError::Unavailable { .. })), "{:?}", results[5]);
     owners[4].says("more").await.unwrap();
 }
 

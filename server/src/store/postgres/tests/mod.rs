@@ -1,7 +1,7 @@
 //! Tests of behaviour that only the PostgreSQL store has. It also runs the conformance tests.
 //!
 //! They need a PostgreSQL, whose address `AGENTLOOP_TEST_POSTGRES` has: `tests/with-postgres` starts one. An address where
-//! none answers fails them. Without an address they test nothing, but the test runner counts them as passed, since a test
+//! none responds fails them. Without an address they test nothing, but the test runner counts them as passed, since a test
 //! cannot leave itself out. One line on standard error then says so, and `tests/run` looks for it. Each test has a schema of
 //! its own.
 

@@ -227,9 +227,9 @@ async fn a_change_of_the_tables_that_waits_for_a_reader_lets_commits_through() {
     assert!(!opening.is_finished(), "the reader is still there");
     reader.execute("COMMIT").await.unwrap();
     let store = opening.await.unwrap().unwrap();
-    let held =
+    let locks =
         "SELECT count(*) FROM pg_locks AS l JOIN owners AS o ON o.pid = l.pid WHERE l.locktype = 'advisory'";
-    let held: i64 = sqlx::query(held).fetch_one(&mut writer).await.unwrap().get(0);
-    assert_eq!(held, 1, "the owner's lock alone: others may change the tables after this one");
+    let locks: i64 = sqlx::query(locks).fetch_one(&mut writer).await.unwrap().get(0);
+    assert_eq!(locks, 1, "the owner's lock alone: others may change the tables after this one");
     store.close().await;
 }

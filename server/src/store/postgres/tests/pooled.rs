@@ -11,8 +11,8 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind], length.as_slice(), body].concat()
 }
 
-/// The answer to a simple query.
-fn answer(query: &[u8]) -> Vec<u8> {
+/// The response to a simple query.
+fn response(query: &[u8]) -> Vec<u8> {
     if !query.windows(14).any(|part| part == b"pg_backend_pid") {
         return [message(b'C', b"BEGIN\0"), message(b'Z', b"T")].concat();
     }
@@ -30,7 +30,7 @@ async fn serve(mut client: TcpStream) -> std::io::Result<()> {
         let length = client.read_u32().await?;
         let mut query = vec![0; length as usize - 4];
         client.read_exact(&mut query).await?;
-        client.write_all(&answer(&query)).await?;
+        client.write_all(&response(&query)).await?;
     }
     Ok(())
 }

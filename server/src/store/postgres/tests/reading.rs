@@ -30,7 +30,7 @@ async fn count(shell: &mut PgConnection, sql: &'static str, pid: i32) -> i64 {
     sqlx::query(sql).bind(pid).fetch_one(shell).await.unwrap().try_get("count").unwrap()
 }
 
-/// Queries through the pool cost what they cost over a connection of their own: nothing is asked between them.
+/// Queries through the pool cost what they cost over a connection of their own: nothing is sent between them.
 #[tokio::test]
 async fn a_query_is_one_trip_to_the_database() {
     const QUERIES: usize = 10;
@@ -87,7 +87,7 @@ async fn a_connection_that_the_database_has_ended_is_made_anew() {
     sqlx::query("SELECT pg_terminate_backend($1)").bind(reader).execute(&mut shell).await.unwrap();
     let alive = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1";
     until(async || count(&mut shell, alive, reader).await == 0).await;
-    // It was used a moment ago, so nobody asks for a sign of life.
+    // It was used a moment ago, so nobody tests it.
     assert!(sqlx::query("SELECT 1").execute(&pool).await.is_err());
     assert_ne!(process(&pool).await, reader);
 }
@@ -116,7 +116,7 @@ async fn a_closed_pool_gives_out_nothing() {
     until(async || count(&mut shell, alive, reader).await == 0).await;
 }
 
-/// However many searches and sums are asked for, other reads have a connection.
+/// However many searches and sums are requested, other reads have a connection.
 #[tokio::test]
 async fn searches_and_sums_of_usage_take_turns() {
     let Some(schema) = Schema::new().await else { return };

@@ -13,8 +13,8 @@ use super::*;
 /// The direction in which a connection loses everything from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// Only the answers of the database. It hears everything.
-    Answers,
+    /// Only the responses of the database. It hears everything.
+    Responses,
     /// All that either side says.
     Everything,
 }
@@ -54,7 +54,7 @@ impl Wire {
                 let number = counted.fetch_add(1, Ordering::Relaxed);
                 let (from_near, to_near) = near.into_split();
                 let (from_far, to_far) = TcpStream::connect(&far).await.unwrap().into_split();
-                let (requests, answers, bytes) = (heard.clone(), heard.clone(), bytes.clone());
+                let (requests, responses, bytes) = (heard.clone(), heard.clone(), bytes.clone());
                 let carried = carry(from_near, to_far, move |read| {
                     bytes.fetch_add(read, Ordering::Relaxed);
                     let (before, lost) = *requests.borrow();
@@ -62,7 +62,7 @@ impl Wire {
                 });
                 tokio::spawn(until_cut(is_cut.subscribe(), carried));
                 let carried = carry(from_far, to_near, move |_read| {
-                    let (before, lost) = *answers.borrow();
+                    let (before, lost) = *responses.borrow();
                     number < before && lost.is_some()
                 });
                 tokio::spawn(until_cut(is_cut.subscribe(), carried));

@@ -11,8 +11,8 @@ use crate::store::support::number::int;
 /// Number and hash of the last row of the chain.
 pub(in crate::store::postgres) type ChainEnd = (u64, String);
 
-/// Held from before the chain's end is read until the rows behind it are committed. Each schema has one.
-/// It is held by every commit with such rows, and so its wait has no short bound.
+/// Taken from before the chain's end is read until the rows behind it are committed. Each schema has one.
+/// Every commit with such rows takes it, and so its wait has no short bound.
 const LOCK: &str = "
     SET LOCAL lock_timeout = 0;
     SELECT pg_advisory_xact_lock(hashtextextended('agentloop audit ' || current_schema(), 0))";

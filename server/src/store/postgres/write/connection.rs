@@ -77,7 +77,7 @@ impl Writer {
         }
     }
 
-    /// One try. A database whose machine is gone answers nothing, not even that.
+    /// One try. A database whose machine is gone responds to nothing, not even that.
     async fn connect_again(&self) -> Result<(PgConnection, i64), ConnectError> {
         let connecting = owner::reconnect(&self.options, self.owner, self.server);
         let mut connected =

@@ -118,8 +118,8 @@ blobs_in AS (
     SELECT v.* FROM fence, unnest($100::bigint[], $101::bigint[], $102::text[]) AS v
     ON CONFLICT DO NOTHING)";
 
-/// The answer. It has no row if the fence holds this server off.
-const ANSWER: &str = "
+/// The outcome. It has no row if the fence holds this server off.
+const OUTCOME: &str = "
 SELECT agentloop_must((SELECT count(*) FROM states_up) = cardinality($45::bigint[]), 'a run')
    AND agentloop_must((SELECT count(*) FROM sessions_up) = cardinality($14::bigint[]), 'a session') AS is_written
 FROM fence";
@@ -163,7 +163,7 @@ pub(super) fn text(needs: Needs) -> AssertSqlSafe<String> {
         (needs.specs && needs.server == ServerKind::Alone, SPECS),
         (needs.specs && needs.server == ServerKind::Replica, NOTED_SPECS),
         (needs.others, OTHERS),
-        (true, ANSWER),
+        (true, OUTCOME),
     ];
     AssertSqlSafe(groups.into_iter().filter_map(|(is_needed, sql)| is_needed.then_some(sql)).collect())
 }
@@ -195,12 +195,12 @@ mod tests {
     /// The parts that write, and take no row from the fence: a part that writes is carried out whether or not another one refers
     /// to it.
     fn unfenced(sql: &str) -> Vec<&str> {
-        let (parts, answer) = parts(sql);
+        let (parts, outcome) = parts(sql);
         let takes = |text: &str| text.contains("FROM fence") || text.contains("USING fence");
         let writes =
             |text: &str| ["INSERT", "UPDATE", "DELETE", "MERGE"].iter().any(|verb| text.contains(verb));
         let open = parts.iter().filter(|(name, text)| *name != "fence" && writes(text) && !takes(text));
-        open.map(|(name, _)| *name).chain((!takes(answer)).then_some("the answer")).collect()
+        open.map(|(name, _)| *name).chain((!takes(outcome)).then_some("the outcome")).collect()
     }
 
     fn all_needs() -> impl Iterator<Item = Needs> {
@@ -235,6 +235,6 @@ mod tests {
                    good AS (INSERT INTO t SELECT v.* FROM fence, unnest(ARRAY[(1)]) AS v),
                    bad AS (INSERT INTO t SELECT 1)
                    SELECT count(*) FROM good";
-        assert_eq!(unfenced(sql), ["bad", "the answer"]);
+        assert_eq!(unfenced(sql), ["bad", "the outcome"]);
     }
 }

@@ -1,4 +1,4 @@
-//! The one task that writes. It takes all writes that are queued, commits them together, and answers each when it is
+//! The one task that writes. It takes all writes that are queued, commits them together, and confirms each when it is
 //! durable.
 //!
 //! Appends alone are one statement, see [`super::commit`]. Other writes are a transaction of several statements. A long one,
@@ -179,7 +179,7 @@ impl Writer {
         true
     }
 
-    /// Commits these writes together and answers each. If the database refuses one of them, or one ends its connection, each is
+    /// Commits these writes together and confirms each. If the database refuses one of them, or one ends its connection, each is
     /// tried alone, so that the others do not fail with it. They do only if the database itself is known to be at fault.
     /// Likewise if they and another replica's writes wait for each other: one write takes its locks in an order.
     async fn commit(&mut self, requests: &mut Vec<WriteRequest>) {
@@ -247,7 +247,7 @@ impl Writer {
         }
     }
 
-    /// Commits one write and answers it, or puts it off. False if the database cannot be reached.
+    /// Commits one write and confirms it, or puts it off. False if the database cannot be reached.
     async fn commit_alone(&mut self, write: PutOffWrite) -> bool {
         self.patience = LockPatience::Alone;
         let committed = self.persist(std::slice::from_ref(&write.request)).await;

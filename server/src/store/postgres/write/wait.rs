@@ -1,4 +1,4 @@
-//! The longest waits for writes, and the error when the database does not answer in that time.
+//! The longest waits for writes, and the error when the database does not respond in that time.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) async fn in_time<T>(writing: impl Future<Output = Result<T, Error>>) 
     tokio::time::timeout(COMMIT_WAIT, writing).await.unwrap_or_else(|_| Err(silent()))
 }
 
-/// The error of a database that does not answer.
+/// The error of a database that does not respond.
 pub(super) fn silent() -> Error {
-    Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database does not answer"))
+    Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database does not respond"))
 }

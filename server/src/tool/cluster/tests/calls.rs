@@ -33,7 +33,7 @@ async fn a_call_from_seeking_to_acknowledgement() {
     for chunk in 1..=20 {
         host.say(output("r/1.0", chunk, 10));
     }
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
     assert!(!other.tools.is_offer_open(&tenant(), &call_id("r/1.0")));
     let heard = other.engine.all();
@@ -48,8 +48,8 @@ async fn a_call_from_seeking_to_acknowledgement() {
         })
         .collect();
     assert_eq!(chunks, (1..=20).collect::<Vec<_>>());
-    let Some(Heard::Finished(_, answer)) = heard.last() else { panic!("the result comes last: {heard:?}") };
-    assert_eq!(answer.outcome, result_of(crate::tool::tests::harness::answer("r/1.0", 1)).outcome);
+    let Some(Heard::Finished(_, result)) = heard.last() else { panic!("the result comes last: {heard:?}") };
+    assert_eq!(result.outcome, result_of(crate::tool::tests::harness::result_frame("r/1.0", 1)).outcome);
     assert_eq!(other.count("r/1.0", |update| matches!(update, CallUpdate::Progress { .. })), 1);
     assert!(hub.engine.all().is_empty(), "the hub's engine does not own the run");
 }
@@ -60,7 +60,7 @@ async fn the_acknowledgement_is_the_verdict_of_the_owner() {
     let mut host = replicas[0].host("h", &["weather"]).await;
     replicas[1].ready().await;
     replicas[1].engine.verdict("r/1.0", Verdict::Stale);
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Stale));
 }
 
@@ -78,12 +78,12 @@ async fn results_wait_for_a_silent_owner_and_hold_up_no_other() {
     }
     silent.engine.recordings.forget_permits(Semaphore::MAX_PERMITS);
     for call in &calls {
-        host.answer(call, 1);
+        host.send_result(call, 1);
     }
     for second in 0..30 {
         let call = format!("s{second}/1.0");
         well.give_to(&mut host, &call).await;
-        host.answer(&call, 1);
+        host.send_result(&call, 1);
         assert_eq!(host.frame().await, ack(&call, ResultVerdict::Recorded));
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
@@ -95,16 +95,16 @@ async fn results_wait_for_a_silent_owner_and_hold_up_no_other() {
             "{acked:?}"
         );
     }
-    assert_eq!(silent.finished(0).await, calls.len(), "each was asked for once");
+    assert_eq!(silent.finished(0).await, calls.len(), "each was sent once");
 }
 
-/// Its store does not answer. The host's stream is not for its calls alone.
+/// Its store does not respond. The host's stream is not for its calls alone.
 #[tokio::test(start_paused = true)]
 async fn a_result_that_its_owner_cannot_record_for_long_sends_no_host_away() {
     let (_net, [hub, other], mut host) = Net::with_host().await;
     other.give_to(&mut host, "r/1.0").await;
     other.engine.available.store(false, Ordering::SeqCst);
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     for _ in 0..30 {
         hears_nothing(&mut host).await;
         host.say(HostFrame::Pong);
@@ -128,7 +128,7 @@ async fn a_stuck_run_holds_up_no_other() {
         for number in 0..64 {
             let call = format!("y{number}/1.0");
             owner.give_to(&mut host, &call).await;
-            host.answer(&call, 1);
+            host.send_result(&call, 1);
             assert_eq!(host.frame().await, ack(&call, ResultVerdict::Recorded));
         }
         assert_eq!(owner.count("x/1.0", is_accepted), 0);
@@ -149,10 +149,10 @@ async fn results_of_many_stuck_runs_hold_up_no_other() {
             let call = format!("x{number}/1.0");
             owner.give_to(&mut host, &call).await;
             owner.engine.stick(&format!("x{number}"), true);
-            host.answer(&call, 1);
+            host.send_result(&call, 1);
         }
         owner.give_to(&mut host, "y/1.0").await;
-        host.answer("y/1.0", 1);
+        host.send_result("y/1.0", 1);
         let recorded = tokio::time::timeout(Duration::from_secs(60), host.frame()).await;
         assert_eq!(recorded.expect("in time"), ack("y/1.0", ResultVerdict::Recorded));
     }
@@ -164,11 +164,11 @@ async fn a_stale_result_takes_no_question_of_the_next_attempt_away() {
     let (_net, [hub, other], mut host) = Net::with_host().await;
     other.give_to(&mut host, "r/1.0").await;
     other.engine.verdict("r/1.0", Verdict::Stale);
-    let asked = CallUpdate::Resumable { attempt: Attempt(2), resume_no: 1, state: vec![1] };
-    hub.tools.pending_updates.keep(&tenant(), &call_id("r/1.0"), &asked);
-    host.answer("r/1.0", 1);
+    let update = CallUpdate::Resumable { attempt: Attempt(2), resume_no: 1, state: vec![1] };
+    hub.tools.pending_updates.keep(&tenant(), &call_id("r/1.0"), &update);
+    host.send_result("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Stale));
-    assert_eq!(hub.tools.pending_updates.of(&tenant(), &call_id("r/1.0")), [asked]);
+    assert_eq!(hub.tools.pending_updates.of(&tenant(), &call_id("r/1.0")), [update]);
 }
 
 /// It may be about to stop, and another one records the result then.
@@ -177,7 +177,7 @@ async fn a_result_waits_while_its_owner_cannot_record_it() {
     let (_net, [_hub, other], mut host) = Net::with_host().await;
     other.give_to(&mut host, "r/1.0").await;
     other.engine.available.store(false, Ordering::SeqCst);
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     hears_nothing(&mut host).await;
     other.engine.available.store(true, Ordering::SeqCst);
     assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
@@ -193,7 +193,7 @@ async fn the_hubs_own_calls_take_no_detour() {
     let Seek::Granted { host: granted, .. } = granted else { panic!("{granted:?}") };
     hub.offer("r/1.0", 1, &granted);
     host.take().await;
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
     assert_eq!(hub.finished(1).await, 1);
     assert!(replicas[1].engine.all().is_empty());

@@ -83,7 +83,7 @@ async fn a_host_hears_of_its_tools_once_every_replica_knows_them() {
 
 /// It stands still, or is of an earlier version, which does not say what it has entered.
 #[tokio::test(start_paused = true)]
-async fn a_host_does_not_wait_long_for_a_replica_that_does_not_answer() {
+async fn a_host_does_not_wait_long_for_a_replica_that_does_not_respond() {
     let (_net, replicas) = Net::of([1, 2]);
     let hub = &replicas[0];
     // The test has the link of replica 2.

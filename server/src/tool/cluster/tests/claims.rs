@@ -127,10 +127,10 @@ async fn an_earlier_owner_does_not_take_a_call_from_the_later_one() {
 
         earlier.tools.reclaim(&origin_at(1), &call_id("r/1.0"), offered);
         let sought = earlier.tools.seek(&origin_at(1), &call_id("r/1.0"), "weather", None);
-        assert_eq!(sought, Seek::Queued, "the task that asks hears no more of it");
+        assert_eq!(sought, Seek::Queued, "the task that seeks hears no more of it");
         earlier.tools.offer(&origin_at(1), &call_id("r/1.0"), offer("r/1.0", 2, &host_id, "weather"));
         settle().await;
-        host.answer("r/1.0", 1);
+        host.send_result("r/1.0", 1);
         assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
         assert_eq!((later.finished(1).await, earlier.finished(0).await), (1, 0));
     }
@@ -216,7 +216,7 @@ async fn the_end_of_a_call_whose_run_leaves_the_hub_is_kept_for_the_next_owner()
     }
 }
 
-/// It could not read the run's journal, for example. The next task of the run asks for the call.
+/// It could not read the run's journal, for example. The next task of the run requests the call.
 #[tokio::test(start_paused = true)]
 async fn an_end_that_the_owner_could_not_record_is_told_again() {
     let (net, [hub, other], mut host) = Net::with_host().await;

@@ -89,7 +89,7 @@ fn extensions(replica: &Replica) -> Remote {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_planner_is_asked_over_the_link() {
+async fn a_planner_is_called_over_the_link() {
     let (_net, replicas) = Net::of([1, 2]);
     let [hub, other] = &replicas;
     let mut host = ExtensionHost::connect(hub, "h").await;
@@ -98,11 +98,11 @@ async fn a_planner_is_asked_over_the_link() {
     let planner = found.planner(&tenant(), "plan").await.unwrap();
     assert!(found.knows_planner(&tenant(), "plan"));
     assert_eq!(planner.timeout(), Millis::secs(30));
-    let asked = tokio::spawn(async move { planner.plan(view()).await });
+    let planned = tokio::spawn(async move { planner.plan(view()).await });
     let request = host.forwarded().await;
     assert_eq!(request.encoded, b"plan", "as the other replica has encoded it");
     host.reply(request.id, Ok(ResponseBody::Instruction(Instruction::CallTools)));
-    assert_eq!(asked.await.unwrap(), Ok(Instruction::CallTools));
+    assert_eq!(planned.await.unwrap(), Ok(Instruction::CallTools));
     let hook = found.hook(&tenant(), "audit").await.unwrap();
     assert_eq!(hook.declaration().points, [HookPoint::PreRun].into());
 }
@@ -115,34 +115,34 @@ async fn an_invalid_response_leads_to_another_host() {
     let mut second = ExtensionHost::connect(hub, "i").await;
     other.ready().await;
     let planner = extensions(other).planner(&tenant(), "plan").await.unwrap();
-    let asked = tokio::spawn(async move { planner.plan(view()).await });
-    let mut answered = 0;
-    while answered < 2 {
+    let planned = tokio::spawn(async move { planner.plan(view()).await });
+    let mut replies = 0;
+    while replies < 2 {
         let (host, request) = tokio::select! {
             request = first.forwarded() => (&first, request),
             request = second.forwarded() => (&second, request),
         };
         let said = [ResponseBody::Remembered, ResponseBody::Instruction(Instruction::CallModel)];
-        host.reply(request.id, Ok(said[answered].clone()));
-        answered += 1;
+        host.reply(request.id, Ok(said[replies].clone()));
+        replies += 1;
     }
-    assert_eq!(asked.await.unwrap(), Ok(Instruction::CallModel));
+    assert_eq!(planned.await.unwrap(), Ok(Instruction::CallModel));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_a_broken_link_loses_is_asked_again() {
+async fn a_request_that_a_broken_link_loses_is_sent_again() {
     let (net, replicas) = Net::of([1, 2]);
     let [hub, other] = &replicas;
     let mut host = ExtensionHost::connect(hub, "h").await;
     other.ready().await;
     let planner = extensions(other).planner(&tenant(), "plan").await.unwrap();
-    let asked = tokio::spawn(async move { planner.plan(view()).await });
+    let planned = tokio::spawn(async move { planner.plan(view()).await });
     let lost = host.forwarded().await;
     net.cut();
     let request = host.forwarded().await;
     host.reply(lost.id, Ok(ResponseBody::Instruction(Instruction::CallTools)));
     host.reply(request.id, Ok(ResponseBody::Instruction(Instruction::CallModel)));
-    assert_eq!(asked.await.unwrap(), Ok(Instruction::CallModel));
+    assert_eq!(planned.await.unwrap(), Ok(Instruction::CallModel));
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,11 +156,11 @@ async fn a_planner_stays_known_and_its_host_is_waited_for() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let planner = found.planner(&tenant(), "plan").await.unwrap();
-    let asked = tokio::spawn(async move { planner.plan(view()).await });
+    let planned = tokio::spawn(async move { planner.plan(view()).await });
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut host = ExtensionHost::connect(hub, "i").await;
     let request = host.forwarded().await;
     let failed = ExtensionError::Failed { message: "no".to_owned(), retryable: false };
     host.reply(request.id, Err(failed.clone()));
-    assert_eq!(asked.await.unwrap(), Err(failed));
+    assert_eq!(planned.await.unwrap(), Err(failed));
 }

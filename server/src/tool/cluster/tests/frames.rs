@@ -42,7 +42,7 @@ fn a_frame_is_read_as_it_was_written() {
     for frame in to_hub {
         assert_eq!(decode::<ToHub>(&encode(&frame)), Some(frame));
     }
-    let result = result_of(answer("r/1.0", 1));
+    let result = result_of(result_frame("r/1.0", 1));
     let question = QuestionContent { text: "Which?".to_owned(), ..QuestionContent::default() };
     let update = CallUpdate::InputNeeded {
         attempt: Attempt(1),
@@ -101,7 +101,7 @@ fn what_a_later_version_adds_is_left_out() {
     assert_eq!(decode::<ToHub>(known), Some(heard));
     let earlier = br#"{"hello":{"from":1,"to":2,"version":"0.1"}}"#;
     let hello = ToHub::Hello { from: OwnerNo(1), to: OwnerNo(2), version: "0.1".to_owned(), marks: false };
-    assert_eq!(decode::<ToHub>(earlier), Some(hello), "it does not answer marks");
+    assert_eq!(decode::<ToHub>(earlier), Some(hello), "it does not reply to marks");
     assert_eq!(decode::<ToHub>(br#"{"sing":{"song":"x"}}"#), None);
     assert_eq!(decode::<ToHub>(br#"{"heard":{"tenant":"local","call":"no call","attempt":1}}"#), None);
 }
@@ -135,8 +135,8 @@ async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
     assert_eq!(large, encode(&finished(RequestNo(1))).len());
     let bytes = |count: usize| if count == 0 { usize::MAX } else { large };
     let tenant = tenant();
-    let asked = (0..16).map(|count| routes.request_in_turn(OwnerNo(2), &tenant, bytes(count), finished));
-    let all = futures_util::future::join_all(asked);
+    let requests = (0..16).map(|count| routes.request_in_turn(OwnerNo(2), &tenant, bytes(count), finished));
+    let all = futures_util::future::join_all(requests);
     tokio::pin!(all);
     let mut no = 0;
     // A tenth is for other tenants.

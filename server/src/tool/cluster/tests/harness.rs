@@ -42,7 +42,7 @@ pub(super) struct Net {
     pub(super) database: Mutex<BTreeMap<ToolKey, StoredTool>>,
     /// The replicas that have saved tools, with the names.
     pub(super) saves: Mutex<Vec<(OwnerNo, String)>>,
-    /// True while the database does not answer.
+    /// True while the database does not respond.
     pub(super) is_database_down: AtomicBool,
 }
 
@@ -341,7 +341,7 @@ pub(super) fn origin_at(epoch: u64) -> CallOrigin {
     CallOrigin { epoch: Epoch(epoch), ..origin() }
 }
 
-/// The result that [`crate::tool::tests::harness::answer`] sends.
+/// The result that [`crate::tool::tests::harness::result_frame`] sends.
 pub(super) fn result_of(frame: HostFrame) -> Box<CallResult> {
     match frame {
         HostFrame::Result(result) => result,

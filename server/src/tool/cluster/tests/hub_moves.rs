@@ -9,7 +9,7 @@ use super::harness::*;
 use crate::tool::tests::harness::*;
 use crate::tool::{Outbound, Seek, Tools as _};
 
-/// The host is asked to connect again, and its stream ends.
+/// The host is told to connect again, and its stream ends.
 async fn sent_away(mut host: FakeHost) {
     assert!(matches!(host.frame().await, ServerFrame::GoAway { .. }));
     assert_eq!(host.next().await, Outbound::End(CloseReason::ShuttingDown));
@@ -39,13 +39,13 @@ async fn moves(owner_of_runs: u64, from: usize, to: usize) {
     };
     let mut host = replicas[to].host_with("h", &["weather"], joined).await;
     of_runs.nth("r/1.0", 2, is_accepted).await;
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
     // The waiting call looked for room at the new hub.
     let granted = of_runs.granted("s/1.0", 1).await;
     of_runs.offer("s/1.0", 1, &granted);
     assert_eq!(host.take().await.call, call_ref("s/1.0", 1));
-    host.answer("s/1.0", 1);
+    host.send_result("s/1.0", 1);
     assert_eq!(host.frame().await, ack("s/1.0", ResultVerdict::Recorded));
     assert_eq!(of_runs.finished(2).await, 2);
     assert_eq!(of_runs.count("r/1.0", is_lost) + of_runs.count("s/1.0", is_lost), 0);
@@ -82,7 +82,7 @@ async fn there_and_back() {
         host = hub.host_with("h", &["weather"], in_hand).await;
         other.nth("r/1.0", times, is_accepted).await;
     }
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
     assert_eq!(other.count("r/1.0", is_lost), 0);
 }
@@ -96,7 +96,7 @@ async fn while_nobody_is_known_everything_stays_as_it_is() {
     assert!(hub.tools.is_hub());
     other.give("r/1.0").await;
     host.take().await;
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
 }
 

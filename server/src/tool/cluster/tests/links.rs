@@ -88,7 +88,7 @@ async fn a_call_at_its_host_goes_on_and_is_not_sent_again() {
         }
         net.down();
         other.lost().await;
-        assert!(!other.tools.is_offer_open(&tenant(), &call_id("r/1.0")), "nobody can answer");
+        assert!(!other.tools.is_offer_open(&tenant(), &call_id("r/1.0")), "nobody can respond");
         if !accepts_before {
             accept();
         }
@@ -98,7 +98,7 @@ async fn a_call_at_its_host_goes_on_and_is_not_sent_again() {
         net.up();
         other.nth("r/1.0", 1 + usize::from(accepts_before), is_accepted).await;
         hears_nothing(&mut host).await;
-        host.answer("r/1.0", 1);
+        host.send_result("r/1.0", 1);
         assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
         assert_eq!((other.finished(1).await, other.count("r/1.0", is_lost)), (1, 0));
     }
@@ -151,7 +151,7 @@ async fn a_result_waits_for_the_link() {
     host.take().await;
     net.down();
     other.lost().await;
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     hears_nothing(&mut host).await;
     net.up();
     assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
@@ -165,7 +165,7 @@ async fn a_result_waits_for_an_owner_that_is_away_for_a_while() {
     host.take().await;
     net.down();
     other.lost().await;
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     for _ in 0..7 {
         hears_nothing(&mut host).await;
         host.say(HostFrame::Pong);
@@ -196,11 +196,11 @@ async fn a_call_that_waited_long_in_a_queue_outlives_a_short_loss_of_the_link() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_verdict_that_was_lost_on_its_way_is_asked_for_again() {
+async fn a_verdict_that_was_lost_on_its_way_is_requested_again() {
     let (net, [_hub, other], mut host) = Net::with_host().await;
     other.give_to(&mut host, "r/1.0").await;
     other.engine.recordings.forget_permits(usize::MAX);
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(other.finished(0).await, 0, "the store takes its time");
     net.cut();
@@ -218,7 +218,7 @@ async fn a_result_without_an_owner_waits_for_one() {
     host.take().await;
     net.down();
     other.lost().await;
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     for _ in 0..20 {
         hears_nothing(&mut host).await;
         host.say(HostFrame::Pong);
@@ -236,15 +236,15 @@ async fn a_host_comes_back_with_a_result_while_there_is_no_owner() {
     host.take().await;
     net.down();
     other.lost().await;
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     hears_nothing(&mut host).await;
     drop(host);
-    // There is no owner that could be asked: the journal is for all to read.
+    // There is no owner to send a request to: the journal is for all to read.
     let mut host =
         hub.host_with("h", &["weather"], |hello| hello.calls_in_hand = vec![in_hand("r/1.0", 1, true)]).await;
     net.up();
     other.ready().await;
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", ResultVerdict::Recorded));
 }
 
@@ -358,7 +358,7 @@ async fn another_owner_takes_the_calls_of_one_that_is_gone() {
     gone.give_to(&mut host, "r/1.0").await;
     gone.tools.close();
     net.own(0);
-    host.answer("r/1.0", 1);
+    host.send_result("r/1.0", 1);
     hears_nothing(&mut host).await;
     net.own(3);
     let granted = agentloop_core::id::HostId::parse("h").unwrap();
@@ -391,7 +391,7 @@ async fn many_cuts_lead_to_one_execution_of_each_call() {
         if index % 3 == 0 {
             net.cut();
         }
-        host.answer(call, 1);
+        host.send_result(call, 1);
         if index % 4 == 0 {
             net.cut();
         }

@@ -8,7 +8,7 @@ use tonic::codegen::http;
 use crate::grpc::edge::forward::outcome::{broken_off_status, refusal};
 use crate::grpc::edge::forward::request::bodies::{end_with, next_frame, of_frames};
 use crate::grpc::edge::forward::route::local::ServiceSet;
-use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Routing};
+use crate::grpc::edge::forward::route::routing::{EndSignal, Recipient, Routing};
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
 use crate::grpc::rpc::ForwardMode;
 
@@ -17,7 +17,7 @@ use crate::grpc::rpc::ForwardMode;
 pub(in crate::grpc::edge::forward) async fn done_here(
     routing: &Routing,
     services: ServiceSet,
-    asked: AskedReplica,
+    recipient: Recipient,
     mode: ForwardMode,
     request: http::Request<Body>,
 ) -> http::Response<Body> {
@@ -32,7 +32,7 @@ pub(in crate::grpc::edge::forward) async fn done_here(
         | ForwardMode::Download
         | ForwardMode::Upload
         | ForwardMode::HostStream => {
-            broken_off(response, routing.ownership_lost(asked), Box::pin(std::future::pending()))
+            broken_off(response, routing.ownership_lost(recipient), Box::pin(std::future::pending()))
         }
     }
 }

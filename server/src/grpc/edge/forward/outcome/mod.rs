@@ -134,7 +134,7 @@ pub(in crate::grpc::edge::forward) fn no_owner_status() -> Status {
 /// A replica had the RPC, and its response did not come.
 pub(in crate::grpc::edge::forward) fn no_response_status() -> Status {
     owner_unavailable(
-        "the replica that did this RPC was lost, or its work moved to another one, before the answer came; look whether the \
+        "the replica that did this RPC was lost, or its work moved to another one, before the response came; look whether the \
          RPC was done, and try again",
     )
 }

@@ -1,4 +1,4 @@
-//! RPCs that may be sent on: their messages are held so that they can be sent again.
+//! RPCs that may be sent on: their messages are kept so that they can be sent again.
 
 pub(in crate::grpc::edge::forward) mod bodies;
 pub(in crate::grpc::edge::forward) mod boundary;

@@ -20,8 +20,8 @@ use crate::lifecycle::Tasks;
 
 /// Time for which an RPC waits for an owner.
 pub(in crate::grpc::edge::forward) const SEARCH_WAIT: Duration = Duration::from_secs(10);
-/// The wait before a replica is asked again that did not take an RPC.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// The wait before an RPC is sent again, after a replica did not take it.
+const SEND_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// Time for which the shard of a run is remembered. A wrong one leads to a replica that refuses, and then it is looked up.
 const SHARDS_KEPT_FOR: Duration = Duration::from_secs(600);
 /// Callers that have left and whose runs are followed, at most. For more of them the owner of that moment has to do.
@@ -94,11 +94,11 @@ impl Replica {
     }
 }
 
-/// The replica that was asked to do an RPC.
+/// The replica that an RPC was sent to. It may be this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::grpc::edge::forward) struct AskedReplica {
+pub(in crate::grpc::edge::forward) struct Recipient {
     pub(in crate::grpc::edge::forward) replica: Replica,
-    /// The shard for which it was asked; `None` if any replica, or any owner, does the RPC.
+    /// The shard that the RPC means; `None` if any replica, or any owner, does the RPC.
     pub(in crate::grpc::edge::forward) shard: Option<ShardNo>,
 }
 
@@ -127,15 +127,15 @@ impl RpcHandler {
 pub(in crate::grpc::edge::forward) type EndSignal = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl ResolvedTarget {
-    /// The replica that is asked, and the shard for which it is asked.
-    pub(in crate::grpc::edge::forward) fn asked(&self, destination: Destination) -> AskedReplica {
+    /// The replica that the RPC is sent to, and the shard that it means.
+    pub(in crate::grpc::edge::forward) fn recipient(&self, destination: Destination) -> Recipient {
         let shard = match destination {
             Destination::Here => None,
             Destination::Owner(shard) => Some(shard),
         };
         match self {
-            Self::Here(_) => AskedReplica { replica: Replica::Here, shard },
-            Self::Owner { number, .. } => AskedReplica { replica: Replica::Peer(*number), shard },
+            Self::Here(_) => Recipient { replica: Replica::Here, shard },
+            Self::Owner { number, .. } => Recipient { replica: Replica::Peer(*number), shard },
         }
     }
 }
@@ -203,21 +203,21 @@ impl Routing {
         route_key: &RouteKey,
         search: OwnerSearch,
         until: Instant,
-    ) -> Option<(ResolvedTarget, AskedReplica)> {
+    ) -> Option<(ResolvedTarget, Recipient)> {
         loop {
             match timeout_at(until, self.destination(route_key, search)).await.ok()? {
                 Ok(destination) => {
                     let target = self.wait_for_target(destination, until).await?;
-                    let mut asked = target.asked(destination);
+                    let mut recipient = target.recipient(destination);
                     if matches!(route_key, RouteKey::Start { key, .. } if !self.runs.remembers(key)) {
                         // The session is made there, in a shard that is not known here. The service says when that shard moves.
-                        asked.shard = None;
+                        recipient.shard = None;
                     }
-                    return Some((target, asked));
+                    return Some((target, recipient));
                 }
                 Err(error) => {
                     tracing::debug!(%error, "an RPC waits for the database");
-                    sleep_until(Instant::now() + ASK_AGAIN).await;
+                    sleep_until(Instant::now() + SEND_AGAIN_AFTER).await;
                 }
             }
         }
@@ -256,26 +256,26 @@ impl Routing {
         ownership.is_valid() && ownership.own().next().is_some()
     }
 
-    /// True while the replica that was asked still owns the shard.
-    pub(in crate::grpc::edge::forward) fn is_still_owner(&self, asked: AskedReplica) -> bool {
-        let Some(shard) = asked.shard else { return true };
+    /// True while the recipient still owns the shard.
+    pub(in crate::grpc::edge::forward) fn is_still_owner(&self, recipient: Recipient) -> bool {
+        let Some(shard) = recipient.shard else { return true };
         let ownership = self.ownerships.borrow();
-        match asked.replica {
+        match recipient.replica {
             Replica::Here => ownership.is_mine(shard),
             Replica::Peer(number) => ownership.is_owned_by(shard, number),
         }
     }
 
-    /// Resolves when the replica that was asked can do nothing more for the RPC.
+    /// Resolves when the recipient can do nothing more for the RPC.
     ///
     /// For another replica: when it is fenced, or a different one owns the shard. Until then its engine may still be at
     /// work, and would take the end of a stream for a caller that leaves.
     ///
     /// For this replica: when another one owns the shard, or it has had no valid lease for some time. Then it cannot reach the
     /// database, and others may own its shards without its knowledge.
-    pub(in crate::grpc::edge::forward) fn ownership_lost(&self, asked: AskedReplica) -> EndSignal {
+    pub(in crate::grpc::edge::forward) fn ownership_lost(&self, recipient: Recipient) -> EndSignal {
         let ownerships = self.ownerships.clone();
-        match (asked.replica, asked.shard) {
+        match (recipient.replica, recipient.shard) {
             (Replica::Peer(number), shard) => Box::pin(async move {
                 let is_others = |ownership: &Ownership| {
                     shard.is_some_and(|shard| {
@@ -289,19 +289,19 @@ impl Routing {
         }
     }
 
-    /// Waits a moment before the same replica is asked again, or until it has [moved](Self::ownership_lost).
-    pub(in crate::grpc::edge::forward) async fn pause(&self, asked: AskedReplica, until: Instant) {
-        let end = until.min(Instant::now() + ASK_AGAIN);
-        let _still_there = timeout_at(end, self.ownership_lost(asked)).await;
+    /// Waits a moment before the RPC is sent to the same replica again, or until it has [moved](Self::ownership_lost).
+    pub(in crate::grpc::edge::forward) async fn pause(&self, recipient: Recipient, until: Instant) {
+        let end = until.min(Instant::now() + SEND_AGAIN_AFTER);
+        let _still_there = timeout_at(end, self.ownership_lost(recipient)).await;
     }
 
     /// Waits until another replica owns the shard. Returns false if none does by then.
     pub(in crate::grpc::edge::forward) async fn other_than(
         &self,
-        asked: AskedReplica,
+        recipient: Recipient,
         until: Instant,
     ) -> bool {
-        timeout_at(until, self.ownership_lost(asked)).await.is_ok()
+        timeout_at(until, self.ownership_lost(recipient)).await.is_ok()
     }
 }
 

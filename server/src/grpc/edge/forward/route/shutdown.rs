@@ -12,7 +12,7 @@ use tonic::codegen::http;
 use tower::ServiceExt as _;
 
 use crate::engine::error::EngineError;
-use crate::grpc::edge::forward::route::routing::{AskedReplica, EndSignal, Replica, Routing};
+use crate::grpc::edge::forward::route::routing::{EndSignal, Recipient, Replica, Routing};
 use crate::grpc::edge::forward::wire::links::PeerLink;
 
 /// Path of the RPC with which a replica says that it stops. Only the port for replicas takes it.
@@ -52,9 +52,9 @@ impl Routing {
         Box::pin(async move { routing.stopping().await })
     }
 
-    /// The same for a stream of the replica that was asked. The services of this replica end their streams themselves.
-    pub(in crate::grpc::edge::forward) fn stopping_for(self: &Arc<Self>, asked: AskedReplica) -> EndSignal {
-        match asked.replica {
+    /// The same for a stream of this recipient. The services of this replica end their streams themselves.
+    pub(in crate::grpc::edge::forward) fn stopping_for(self: &Arc<Self>, recipient: Recipient) -> EndSignal {
+        match recipient.replica {
             Replica::Here => Box::pin(std::future::pending()),
             Replica::Peer(_) => self.stopping_stream(),
         }

@@ -22,13 +22,13 @@ type Events = tonic::Streaming<wire::RunStreamResponse>;
 async fn open(replica: &Replica, owner: &mut Owner, input: wire::RunInput) -> (Events, mpsc::Receiver<()>) {
     let mut client = replica.client();
     let request = wire::RunStreamRequest { input: Some(input), after_seq: 0 };
-    let answers = async {
+    let responds = async {
         let mut seen = owner.sees().await;
         let dropped = std::mem::replace(&mut seen.dropped, mpsc::channel(1).1);
         seen.sends([event(1)]);
         dropped
     };
-    let (opened, dropped) = soon(async { tokio::join!(client.run_stream(request), answers) }).await;
+    let (opened, dropped) = soon(async { tokio::join!(client.run_stream(request), responds) }).await;
     let mut stream = opened.unwrap().into_inner();
     assert_eq!(soon(stream.message()).await.unwrap().unwrap().event.unwrap().seq, 1);
     (stream, dropped)
@@ -80,7 +80,7 @@ async fn a_caller_that_leaves_while_its_run_has_no_owner_has_left_at_the_next_on
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_before_the_answer_of_its_run_has_left_at_the_next_owner_too() {
+async fn a_caller_that_leaves_before_the_response_of_its_run_has_left_at_the_next_owner_too() {
     let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
     let replica = Replica::start(owned_by(&first)).await;
     let rpc = replica.run(ends_with_caller());
@@ -101,15 +101,15 @@ async fn a_run_that_goes_on_without_its_caller_is_not_left() {
     drop(stream);
     assert_eq!(soon(dropped.recv()).await, None);
     // One that has ended is not left either.
-    let answered = replica.run(ends_with_caller());
-    first.sees().await.answers(&result("r"));
-    soon(answered).await.unwrap().unwrap().unwrap();
+    let ended = replica.run(ends_with_caller());
+    first.sees().await.responds(&result("r"));
+    soon(ended).await.unwrap().unwrap().unwrap();
     replica.ownership.send_replace(owned_by(&second));
     // An RPC that would come before this one is seen before it.
     let next = replica.run(prompt());
     let seen = second.sees().await;
     assert_eq!(seen.path, "/agentloop.v1.AgentLoop/Run");
-    seen.answers(&result("other"));
+    seen.responds(&result("other"));
     soon(next).await.unwrap().unwrap().unwrap();
     assert!(second.rpcs.try_recv().is_err());
 }

@@ -43,7 +43,7 @@ async fn a_call_of_an_earlier_version_is_sent_on_for_its_caller() {
     assert_eq!(seen.principal.as_deref(), Some(&*ada()));
     // If the RPC ends, its caller may still be there: the replica of the earlier version may have stopped.
     assert!(seen.link.clone().unwrap().is_lost().await);
-    seen.answers(&wire::GetRunResponse::default());
+    seen.responds(&wire::GetRunResponse::default());
     soon(calling).await.unwrap().unwrap();
     assert!(keeper.rpcs.try_recv().is_err());
 }
@@ -61,7 +61,7 @@ async fn a_call_of_an_earlier_version_is_done_where_it_comes_if_it_is_the_place(
     assert_eq!(seen.principal.as_deref(), Some(&*ada()));
     assert!(!seen.link.clone().unwrap().is_lost().await, "another replica has sent it, and is well");
     assert!(seen.headers.keys().all(|name| !name.as_str().starts_with("agentloop-")), "{:?}", seen.headers);
-    seen.answers(&wire::ListRunsResponse::default());
+    seen.responds(&wire::ListRunsResponse::default());
     soon(calling).await.unwrap().unwrap();
 
     let mut hosts = ToolHostClient::new(dial(&keeper));

@@ -75,8 +75,8 @@ struct Seen {
     message: Vec<u8>,
     /// The further requests of a host.
     rest: Option<Body>,
-    /// The answer that the owner gives.
-    answer: tokio::sync::oneshot::Sender<Vec<NextFrame>>,
+    /// The response that the owner gives.
+    response: tokio::sync::oneshot::Sender<Vec<NextFrame>>,
     /// Closed when the owner has dropped the RPC.
     dropped: mpsc::Receiver<()>,
 }
@@ -87,7 +87,7 @@ impl Seen {
     }
 
     /// Gives one message, and ends well.
-    fn answers(self, message: &impl Message) {
+    fn responds(self, message: &impl Message) {
         self.sends([frame(message), end_with(&Status::ok(""))]);
     }
 
@@ -98,7 +98,7 @@ impl Seen {
 
     /// Sends frames. A stream without an end stays open.
     fn sends(self, frames: impl IntoIterator<Item = NextFrame>) {
-        assert!(self.answer.send(frames.into_iter().collect()).is_ok(), "the RPC waits");
+        assert!(self.response.send(frames.into_iter().collect()).is_ok(), "the RPC waits");
     }
 }
 
@@ -169,11 +169,20 @@ impl<const SERVICE: u8> Service<http::Request<Body>> for Scripted<SERVICE> {
                     (rpc.message().unwrap().to_vec(), None)
                 }
             };
-            let (answer, answered) = tokio::sync::oneshot::channel();
+            let (response, responded) = tokio::sync::oneshot::channel();
             let (alive, dropped) = mpsc::channel(1);
-            let _test_ended =
-                rpcs.send(Seen { path, headers, principal, link, repeated, message, rest, answer, dropped });
-            let Ok(frames) = answered.await else { return std::future::pending().await };
+            let _test_ended = rpcs.send(Seen {
+                path,
+                headers,
+                principal,
+                link,
+                repeated,
+                message,
+                rest,
+                response,
+                dropped,
+            });
+            let Ok(frames) = responded.await else { return std::future::pending().await };
             let frames: Vec<NextFrame> = frames;
             // A refusal has nothing but headers.
             if let [Ok(only)] = frames.as_slice()
@@ -317,7 +326,7 @@ fn owned_by_nobody() -> Ownership {
 
 impl Owner {
     async fn start(number: u64) -> Self {
-        Self::with_acceptors(number, None, Authentication::NotAsked).await
+        Self::with_acceptors(number, None, Authentication::NotRequired).await
     }
 
     async fn with_acceptors(
@@ -410,7 +419,7 @@ impl Replica {
         Self { ownership, local, runs, channel, stop, tasks }
     }
 
-    /// Gives it services, whose RPCs the test answers.
+    /// Gives it services, to whose RPCs the test responds.
     fn serves(&self) -> mpsc::UnboundedReceiver<Seen> {
         let (local, rpcs) = scripted();
         self.local.open_as(&local);
@@ -421,15 +430,15 @@ impl Replica {
         AgentLoopClient::new(self.channel.clone())
     }
 
-    /// Starts a `Run`, which somebody has to answer.
+    /// Starts a `Run`, to which somebody has to respond.
     fn run(
         &self,
         input: wire::RunInput,
     ) -> tokio::task::JoinHandle<Option<Result<wire::RunResponse, Status>>> {
         let mut client = self.client();
         self.tasks.spawn_contained("caller", async move {
-            let answer = client.run(wire::RunRequest { input: Some(input) }).await;
-            answer.map(tonic::Response::into_inner)
+            let response = client.run(wire::RunRequest { input: Some(input) }).await;
+            response.map(tonic::Response::into_inner)
         })
     }
 }

@@ -43,13 +43,13 @@ async fn open(
 ) -> (Streaming<wire::RunStreamResponse>, mpsc::Receiver<()>) {
     let mut client = replica.client();
     let request = wire::RunStreamRequest { input: Some(prompt()), after_seq: 0 };
-    let answers = async {
+    let responds = async {
         let mut seen = rpcs.recv().await.unwrap();
         let dropped = std::mem::replace(&mut seen.dropped, mpsc::channel(1).1);
         seen.sends(frames);
         dropped
     };
-    let (opened, dropped) = soon(async { tokio::join!(client.run_stream(request), answers) }).await;
+    let (opened, dropped) = soon(async { tokio::join!(client.run_stream(request), responds) }).await;
     (opened.unwrap().into_inner(), dropped)
 }
 
@@ -62,14 +62,14 @@ async fn services_can_tell_a_stream_that_moves_from_a_caller_that_has_left() {
     let mut open = async || {
         let mut client = replica.client();
         let request = wire::RunStreamRequest { input: Some(in_s()), after_seq: 0 };
-        let answers = async {
+        let responds = async {
             let mut seen = rpcs.recv().await.unwrap();
             let dropped = std::mem::replace(&mut seen.dropped, mpsc::channel(1).1);
             let link = seen.link.clone().unwrap();
             seen.sends([event(1)]);
             (dropped, link)
         };
-        let (opened, ends) = soon(async { tokio::join!(client.run_stream(request), answers) }).await;
+        let (opened, ends) = soon(async { tokio::join!(client.run_stream(request), responds) }).await;
         let mut stream = opened.unwrap().into_inner();
         assert_eq!(next_seq(&mut stream).await, 1);
         (stream, ends)
@@ -106,7 +106,7 @@ async fn a_stream_of_this_replica_goes_on_when_its_session_moves_to_another_one(
     // As long as the engine here may be at work, its stream is not dropped: that would be a caller who leaves.
     replica.ownership.send_replace(given_away());
     let other = replica.run(wire::RunInput { session_id: Some("other".to_owned()), ..prompt() });
-    soon(rpcs.recv()).await.unwrap().answers(&result("other"));
+    soon(rpcs.recv()).await.unwrap().responds(&result("other"));
     soon(other).await.unwrap().unwrap().unwrap();
     assert!(matches!(dropped.try_recv(), Err(mpsc::error::TryRecvError::Empty)));
     replica.ownership.send_replace(s_of(&peer));
@@ -122,12 +122,12 @@ async fn a_stream_that_the_services_end_because_the_session_moves_goes_on() {
         let mut rpcs = replica.serves();
         let request = wire::SubscribeRequest { run_id: "r".to_owned(), after_seq: 0, durable_only: true };
         let mut client = replica.client();
-        let answers = async {
+        let responds = async {
             let seen = rpcs.recv().await.unwrap();
             replica.ownership.send_replace(given_away());
             seen.sends([event(1), end_with(&told)]);
         };
-        let (opened, ()) = soon(async { tokio::join!(client.subscribe(request), answers) }).await;
+        let (opened, ()) = soon(async { tokio::join!(client.subscribe(request), responds) }).await;
         let mut stream = opened.unwrap().into_inner();
         assert_eq!(soon(stream.message()).await.unwrap().unwrap().event.unwrap().seq, 1);
         replica.ownership.send_replace(s_of(&peer));
@@ -156,8 +156,8 @@ async fn a_stream_of_another_replica_goes_on_here() {
     let mut rpcs = replica.serves();
     let mut client = replica.client();
     let request = wire::RunStreamRequest { input: Some(prompt()), after_seq: 0 };
-    let answers = async { peer.sees().await.sends([event(1)]) };
-    let (opened, ()) = soon(async { tokio::join!(client.run_stream(request), answers) }).await;
+    let responds = async { peer.sees().await.sends([event(1)]) };
+    let (opened, ()) = soon(async { tokio::join!(client.run_stream(request), responds) }).await;
     let mut stream = opened.unwrap().into_inner();
     assert_eq!(next_seq(&mut stream).await, 1);
     replica.ownership.send_replace(owned_here());
@@ -177,8 +177,8 @@ async fn what_happens_in_a_session_goes_on_by_its_token() {
     };
     let mut sessions = SessionsClient::new(replica.channel.clone());
     let request = wire::SubscribeSessionRequest { session_id: "s".to_owned(), ..Default::default() };
-    let answers = async { rpcs.recv().await.unwrap().sends([item("one")]) };
-    let (opened, ()) = soon(async { tokio::join!(sessions.subscribe_session(request), answers) }).await;
+    let responds = async { rpcs.recv().await.unwrap().sends([item("one")]) };
+    let (opened, ()) = soon(async { tokio::join!(sessions.subscribe_session(request), responds) }).await;
     let mut stream = opened.unwrap().into_inner();
     assert_eq!(soon(stream.message()).await.unwrap().unwrap().resume_token, "one");
     replica.ownership.send_replace(s_of(&peer));
@@ -200,7 +200,7 @@ async fn a_service_that_has_lost_the_session_is_not_shown_to_callers() {
     replica.ownership.send_replace(s_of(&peer));
     // The same holds of another replica's service, before this one knows of the next owner.
     peer.sees().await.refuses(&elsewhere());
-    peer.sees().await.answers(&result("r"));
+    peer.sees().await.responds(&result("r"));
     assert_eq!(soon(rpc).await.unwrap().unwrap().unwrap(), result("r"));
 }
 
@@ -216,14 +216,14 @@ async fn a_run_that_is_not_where_it_was_is_looked_up_again() {
         })
     };
     let before = get();
-    peer.sees().await.answers(&wire::GetRunResponse::default());
+    peer.sees().await.responds(&wire::GetRunResponse::default());
     soon(before).await.unwrap().unwrap().unwrap();
     // Its session was deleted, and the id is that of a run in another one.
     let elsewhere_by_now = (0..SHARDS).map(ShardNo).find(|shard| *shard != shard_of_r()).unwrap();
     replica.runs.add("r", elsewhere_by_now);
     let after = get();
     peer.sees().await.refuses(&elsewhere());
-    soon(rpcs.recv()).await.unwrap().answers(&wire::GetRunResponse::default());
+    soon(rpcs.recv()).await.unwrap().responds(&wire::GetRunResponse::default());
     soon(after).await.unwrap().unwrap().unwrap();
 }
 
@@ -236,11 +236,11 @@ async fn a_session_without_an_owner_holds_up_no_other_one() {
     let (other, not_s) = ("other".to_owned(), SessionId::parse("other").unwrap());
     assert_ne!(shard_of(&ada().tenant, &not_s), shard_of_r());
     let passes = replica.run(wire::RunInput { session_id: Some(other), ..prompt() });
-    soon(rpcs.recv()).await.unwrap().answers(&result("passes"));
+    soon(rpcs.recv()).await.unwrap().responds(&result("passes"));
     assert_eq!(soon(passes).await.unwrap().unwrap().unwrap(), result("passes"));
     assert!(!waits.is_finished());
     replica.ownership.send_replace(s_of(&peer));
-    peer.sees().await.answers(&result("r"));
+    peer.sees().await.responds(&result("r"));
     assert_eq!(soon(waits).await.unwrap().unwrap().unwrap(), result("r"));
 }
 
@@ -253,11 +253,11 @@ async fn each_owner_has_a_link_of_its_own() {
     let at_second = replica.run(wire::RunInput { session_id: Some("s".to_owned()), ..prompt() });
     let waits = second.sees().await;
     let at_first = replica.run(wire::RunInput { session_id: Some("other".to_owned()), ..prompt() });
-    first.sees().await.answers(&result("first"));
+    first.sees().await.responds(&result("first"));
     assert_eq!(soon(at_first).await.unwrap().unwrap().unwrap(), result("first"));
     // The end of one link does not touch the other.
     first.dies();
-    waits.answers(&result("r"));
+    waits.responds(&result("r"));
     assert_eq!(soon(at_second).await.unwrap().unwrap().unwrap(), result("r"));
     assert!(second.rpcs.try_recv().is_err());
 }

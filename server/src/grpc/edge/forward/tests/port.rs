@@ -45,7 +45,7 @@ async fn replicas_with_certificates_of_one_root_reach_each_other() {
     let rpc = replica.run(prompt());
     let seen = owner.sees().await;
     assert_eq!(seen.principal.as_deref(), Some(&*ada()));
-    seen.answers(&result("r"));
+    seen.responds(&result("r"));
     assert_eq!(soon(rpc).await.unwrap().unwrap().unwrap(), result("r"));
 }
 
@@ -69,9 +69,9 @@ async fn renewed() -> (Replica, Owner, Running, Seen) {
 async fn renewed_certificates_count_for_new_connections() {
     let (replica, mut owner, before, begun) = renewed().await;
     let after = replica.run(prompt());
-    owner.sees().await.answers(&result("after"));
+    owner.sees().await.responds(&result("after"));
     assert_eq!(soon(after).await.unwrap().unwrap().unwrap(), result("after"));
-    begun.answers(&result("before"));
+    begun.responds(&result("before"));
     assert_eq!(soon(before).await.unwrap().unwrap().unwrap(), result("before"), "an RPC under way goes on");
 }
 
@@ -151,14 +151,14 @@ async fn a_call_waits_for_the_services_of_a_new_owner() {
     let (_ownership, ownerships) = watch::channel(ownership(1, &[], |_| 1));
     let (listener, address) = loopback().await;
     let (tasks, empty) = (Tasks::new(), LocalServices::none());
-    let port = PeerListener::new(forward_layer(ownerships, empty.clone()), Authentication::NotAsked);
+    let port = PeerListener::new(forward_layer(ownerships, empty.clone()), Authentication::NotRequired);
     drop(tasks.spawn("peers", async move {
         port.serve(listener, None, std::future::pending()).await.unwrap();
     }));
     let replica = Replica::start(owned_by_peer(&Peer { number: OwnerNo(1), address })).await;
     let rpc = replica.run(prompt());
     empty.open_as(&local);
-    soon(rpcs.recv()).await.unwrap().answers(&result("r"));
+    soon(rpcs.recv()).await.unwrap().responds(&result("r"));
     assert_eq!(soon(rpc).await.unwrap().unwrap().unwrap(), result("r"));
 }
 
@@ -190,7 +190,7 @@ fn links_of(cluster: &str) -> Links {
 #[tokio::test]
 async fn a_replica_of_another_cluster_takes_nothing_whatever_its_number() {
     let of_cluster =
-        async |cluster| Owner::with_links(1, None, Authentication::NotAsked, links_of(cluster)).await;
+        async |cluster| Owner::with_links(1, None, Authentication::NotRequired, links_of(cluster)).await;
     let (mut stranger, mut owner) = (of_cluster("theirs").await, of_cluster("ours").await);
     let links = links_of("ours");
     let replica = Replica::with_links(owned_by(&stranger), links.clone()).await;
@@ -211,7 +211,7 @@ async fn a_replica_of_another_cluster_takes_nothing_whatever_its_number() {
     replica.ownership.send_replace(owned_by(&owner));
     let seen = owner.sees().await;
     assert!(seen.headers.keys().all(|name| !name.as_str().starts_with("agentloop-")), "{:?}", seen.headers);
-    seen.answers(&result("r"));
+    seen.responds(&result("r"));
     assert_eq!(soon(rpc).await.unwrap().unwrap().unwrap(), result("r"));
     assert!(stranger.rpcs.try_recv().is_err(), "it never saw the RPC");
     let SentOnCounts { responded, moved, unreached, lost } = links.sent_on();
@@ -221,14 +221,14 @@ async fn a_replica_of_another_cluster_takes_nothing_whatever_its_number() {
 /// It names no number, and is taken otherwise.
 #[tokio::test]
 async fn the_word_of_a_replica_of_another_cluster_that_it_stops_is_refused() {
-    let owner = Owner::with_links(1, None, Authentication::NotAsked, links_of("ours")).await;
+    let owner = Owner::with_links(1, None, Authentication::NotRequired, links_of("ours")).await;
     for (cluster, is_refused) in [("theirs", true), ("ours", false)] {
         let link = links_of(cluster).to(&owner.peer, &owned_by(&owner)).unwrap();
         let mut request = http::Request::new(Body::empty());
         *request.method_mut() = http::Method::POST;
         *request.version_mut() = http::Version::HTTP_2;
         *request.uri_mut() = http::Uri::from_static(STOPPING);
-        let answer = soon((*link).clone().oneshot(request)).await.unwrap();
-        assert_eq!(answer.headers().contains_key("agentloop-look-again"), is_refused, "{cluster}");
+        let response = soon((*link).clone().oneshot(request)).await.unwrap();
+        assert_eq!(response.headers().contains_key("agentloop-look-again"), is_refused, "{cluster}");
     }
 }

@@ -1,4 +1,4 @@
-//! Streams of requests, which are sent again until their answer begins.
+//! Streams of requests, which are sent again until their response begins.
 
 use agentloop_proto::v1::connect_request::Frame as HostFrame;
 use agentloop_proto::v1::tool_host_client::ToolHostClient;
@@ -15,7 +15,7 @@ fn hello(host_id: &str) -> wire::ConnectRequest {
     wire::ConnectRequest { frame: Some(HostFrame::Hello(hello)) }
 }
 
-/// A host says hello, and waits for the answer.
+/// A host says hello, and waits for the response.
 fn connect(
     replica: &Replica,
     hello: wire::ConnectRequest,
@@ -28,7 +28,7 @@ fn connect(
 }
 
 #[tokio::test]
-async fn a_host_whose_owner_dies_before_it_answers_is_introduced_to_the_next_one() {
+async fn a_host_whose_owner_dies_before_it_responds_is_introduced_to_the_next_one() {
     let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
     let replica = Replica::start(owned_by(&first)).await;
     let connecting = connect(&replica, hello("h-1"));
@@ -140,7 +140,7 @@ async fn a_call_can_be_sent_again_from_wherever_the_attempt_before_has_come_to()
         }
         let mut second = rpc.body();
         assert!(rpc.is_whole());
-        // The answer has begun, and the attempt goes on.
+        // The response has begun, and the attempt goes on.
         drop(rpc);
         assert_eq!(rest_of(&mut second).await, 30);
         assert!(next_frame(&mut first).await.unwrap().is_err(), "nothing is sent to two owners");

@@ -26,8 +26,8 @@ fn has_call(bytes: &[u8]) -> bool {
     false
 }
 
-/// The answer of an RPC that a test has started.
-async fn answer<T>(rpc: tokio::task::JoinHandle<Option<T>>) -> T {
+/// The response to an RPC that a test has started.
+async fn response<T>(rpc: tokio::task::JoinHandle<Option<T>>) -> T {
     soon(rpc).await.unwrap().expect("nobody stopped it")
 }
 
@@ -58,8 +58,8 @@ async fn an_rpc_reaches_the_owner_with_its_caller_and_without_its_credentials() 
     assert!(seen.headers.get("authorization").is_none(), "{:?}", seen.headers);
     assert!(seen.headers.keys().all(|name| !name.as_str().starts_with("agentloop-")), "{:?}", seen.headers);
     let run = wire::Run { run_id: "r".to_owned(), ..Default::default() };
-    seen.answers(&wire::GetRunResponse { run: Some(run.clone()) });
-    assert_eq!(answer(rpc).await.unwrap().into_inner().run, Some(run));
+    seen.responds(&wire::GetRunResponse { run: Some(run.clone()) });
+    assert_eq!(response(rpc).await.unwrap().into_inner().run, Some(run));
 }
 
 #[tokio::test]
@@ -76,8 +76,8 @@ async fn a_replica_believes_nobody_at_its_own_services_either() {
     let seen = soon(rpcs.recv()).await.unwrap();
     assert_eq!(seen.principal.as_deref(), Some(&*ada()));
     assert!(seen.headers.get("agentloop-principal-bin").is_none());
-    seen.answers(&wire::GetRunResponse::default());
-    answer(rpc).await.unwrap();
+    seen.responds(&wire::GetRunResponse::default());
+    response(rpc).await.unwrap();
 }
 
 #[tokio::test]
@@ -90,8 +90,8 @@ async fn a_call_that_waits_is_sent_to_the_next_owner_with_the_same_ids() {
     replica.ownership.send_replace(owned_by(&second));
     let again = second.sees().await;
     assert_eq!(again.message, seen.message);
-    again.answers(&result(&run));
-    assert_eq!(answer(rpc).await.unwrap(), result(&run));
+    again.responds(&result(&run));
+    assert_eq!(response(rpc).await.unwrap(), result(&run));
     assert_eq!(soon(seen.dropped.recv()).await, None, "the old owner is told that nobody waits");
 }
 
@@ -108,12 +108,12 @@ async fn a_peer_that_says_nothing_is_left_as_soon_as_it_is_no_owner() {
     }
     replica.ownership.send_replace(owned_by_nobody());
     replica.ownership.send_replace(owned_by(&second));
-    second.sees().await.answers(&result("r"));
-    assert_eq!(answer(rpc).await.unwrap(), result("r"));
+    second.sees().await.responds(&result("r"));
+    assert_eq!(response(rpc).await.unwrap(), result("r"));
 }
 
 #[tokio::test]
-async fn an_owner_that_dies_is_asked_again_and_then_the_next_one() {
+async fn an_rpc_whose_owner_dies_is_sent_to_it_again_and_then_to_the_next_one() {
     let (mut first, mut second) = (Owner::start(1).await, Owner::start(2).await);
     let replica = Replica::start(owned_by(&first)).await;
     let rpc = replica.run(prompt());
@@ -121,8 +121,8 @@ async fn an_owner_that_dies_is_asked_again_and_then_the_next_one() {
     first.dies();
     drop(seen);
     replica.ownership.send_replace(owned_by(&second));
-    second.sees().await.answers(&result("r"));
-    assert_eq!(answer(rpc).await.unwrap(), result("r"));
+    second.sees().await.responds(&result("r"));
+    assert_eq!(response(rpc).await.unwrap(), result("r"));
 }
 
 #[tokio::test]
@@ -155,8 +155,8 @@ async fn a_wrong_number_and_a_replica_that_is_not_the_owner_are_not_shown_to_cal
     replica.ownership.send_replace(owned_by(&owner));
     assert!(owner.rpcs.try_recv().is_err());
     owner.ownership.send_replace(owns);
-    owner.sees().await.answers(&result("r"));
-    assert_eq!(answer(rpc).await.unwrap(), result("r"));
+    owner.sees().await.responds(&result("r"));
+    assert_eq!(response(rpc).await.unwrap(), result("r"));
 }
 
 #[tokio::test]
@@ -167,19 +167,19 @@ async fn an_owner_that_stops_leaves_the_call_to_the_next_one() {
     let stops = retryable(Code::Unavailable, ErrorReason::ShuttingDown, "stops");
     first.sees().await.refuses(&stops);
     replica.ownership.send_replace(owned_by(&second));
-    second.sees().await.answers(&result("r"));
-    assert_eq!(answer(rpc).await.unwrap(), result("r"));
+    second.sees().await.responds(&result("r"));
+    assert_eq!(response(rpc).await.unwrap(), result("r"));
 }
 
 /// Its connections to the database were cut for a moment. No other replica takes its place for that.
 #[tokio::test]
-async fn an_owner_that_could_not_do_the_call_is_asked_again() {
+async fn an_rpc_that_its_owner_could_not_do_is_sent_to_it_again() {
     let mut owner = Owner::start(1).await;
     let replica = Replica::start(owned_by(&owner)).await;
     let rpc = replica.run(prompt());
     owner.sees().await.refuses(&retryable(Code::Unavailable, ErrorReason::StoreUnavailable, "cut"));
-    owner.sees().await.answers(&result("r"));
-    assert_eq!(answer(rpc).await.unwrap(), result("r"));
+    owner.sees().await.responds(&result("r"));
+    assert_eq!(response(rpc).await.unwrap(), result("r"));
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn a_refusal_reaches_the_caller_with_its_details() {
     let replica = Replica::start(owned_by(&owner)).await;
     let rpc = replica.run(prompt());
     owner.sees().await.refuses(&retryable(Code::ResourceExhausted, ErrorReason::TooManyRuns, "full"));
-    let refused = answer(rpc).await.unwrap_err();
+    let refused = response(rpc).await.unwrap_err();
     assert_eq!((refused.code(), reason(&refused).as_str()), (Code::ResourceExhausted, "TOO_MANY_RUNS"));
 }
 
@@ -204,10 +204,10 @@ async fn a_call_that_may_not_be_repeated_is_sent_once() {
         let _seen = first.sees().await;
         replica.ownership.send_replace(owned_by(&second));
         if repeats {
-            second.sees().await.answers(&wire::AbortResponse::default());
-            answer(rpc).await.unwrap();
+            second.sees().await.responds(&wire::AbortResponse::default());
+            response(rpc).await.unwrap();
         } else {
-            let refused = answer(rpc).await.unwrap_err();
+            let refused = response(rpc).await.unwrap_err();
             assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
             assert!(refused.get_details_retry_info().is_some() && second.rpcs.try_recv().is_err());
         }
@@ -229,15 +229,15 @@ async fn what_a_call_creates_has_its_id_before_it_is_sent() {
     for wanted in ["session-1", "mine"] {
         let seen = owner.sees().await;
         assert_eq!(seen.decode::<wire::CreateSessionRequest>().session_id.as_deref(), Some(wanted));
-        seen.answers(&wire::CreateSessionResponse::default());
+        seen.responds(&wire::CreateSessionResponse::default());
     }
     let seen = owner.sees().await;
     assert_eq!(seen.decode::<wire::ForkSessionRequest>().new_session_id.as_deref(), Some("session-2"));
-    seen.answers(&wire::ForkSessionResponse::default());
+    seen.responds(&wire::ForkSessionResponse::default());
     let seen = owner.sees().await;
     assert_eq!(seen.decode::<wire::ImportEntriesRequest>().run_id.as_deref(), Some("run-1"));
-    seen.answers(&wire::ImportEntriesResponse::default());
-    answer(rpc).await.unwrap();
+    seen.responds(&wire::ImportEntriesResponse::default());
+    response(rpc).await.unwrap();
 }
 
 #[tokio::test]
@@ -249,8 +249,8 @@ async fn an_input_without_anything_gets_no_id_since_it_would_name_a_run_then() {
     let rpc = replica.run(wire::RunInput { on_disconnect: 2, ..Default::default() });
     let seen = soon(rpcs.recv()).await.unwrap();
     assert_eq!(seen.decode::<wire::RunRequest>().input.unwrap().run_id, None);
-    seen.answers(&result(""));
-    answer(rpc).await.unwrap();
+    seen.responds(&result(""));
+    response(rpc).await.unwrap();
     assert!(owner.rpcs.try_recv().is_err());
 }
 
@@ -299,7 +299,8 @@ async fn an_owner_can_tell_an_rpc_of_its_own_that_moves_from_a_caller_that_has_l
 async fn a_request_that_is_too_large_is_refused_by_its_reason() {
     let owner = Owner::start(1).await;
     let replica = Replica::start(owned_by(&owner)).await;
-    let refused = answer(replica.run(wire::RunInput { prompt: "x".repeat(BYTES_MAX + 1), ..prompt() })).await;
+    let refused =
+        response(replica.run(wire::RunInput { prompt: "x".repeat(BYTES_MAX + 1), ..prompt() })).await;
     assert_eq!(reason(&refused.unwrap_err()), "MESSAGE_TOO_LARGE");
 }
 
@@ -313,8 +314,8 @@ async fn a_replica_that_becomes_the_owner_does_the_calls_that_wait() {
     let mut rpcs = replica.serves();
     let again = soon(rpcs.recv()).await.unwrap();
     assert_eq!((again.message.as_slice(), again.principal.as_deref()), (&seen.message[..], Some(&*ada())));
-    again.answers(&result("r"));
-    assert_eq!(answer(rpc).await.unwrap(), result("r"));
+    again.responds(&result("r"));
+    assert_eq!(response(rpc).await.unwrap(), result("r"));
 }
 
 /// An RPC in this process, so that the clock may be paused.
@@ -386,8 +387,8 @@ async fn a_deletion_that_is_repeated_names_the_session_that_was_meant() {
     replica.ownership.send_replace(owned_here());
     let seen = soon(rpcs.recv()).await.unwrap();
     assert_eq!(seen.repeated, meant);
-    seen.answers(&wire::DeleteSessionResponse { existed: false });
-    assert!(!answer(rpc).await.unwrap().into_inner().existed);
+    seen.responds(&wire::DeleteSessionResponse { existed: false });
+    assert!(!response(rpc).await.unwrap().into_inner().existed);
 }
 
 #[tokio::test]
@@ -409,10 +410,10 @@ async fn a_change_that_a_repetition_would_make_over_a_later_one_is_sent_once() {
         let _seen = first.sees().await;
         replica.ownership.send_replace(owned_by(&second));
         if repeats {
-            second.sees().await.answers(&wire::AcceptToolResponse::default());
-            answer(rpc).await.unwrap();
+            second.sees().await.responds(&wire::AcceptToolResponse::default());
+            response(rpc).await.unwrap();
         } else {
-            let refused = answer(rpc).await.unwrap_err();
+            let refused = response(rpc).await.unwrap_err();
             assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OWNER_UNAVAILABLE"));
             assert!(second.rpcs.try_recv().is_err(), "{named:?}");
         }

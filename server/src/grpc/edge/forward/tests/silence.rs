@@ -59,7 +59,7 @@ async fn pass_until_frozen(mut near: TcpStream, to: String, mut frozen: watch::R
     }
 }
 
-/// Starts each of the RPCs, which somebody has to answer.
+/// Starts each of the RPCs, to which somebody has to respond.
 fn start_calls(replica: &Replica) -> Vec<tokio::task::JoinHandle<Option<Result<(), Status>>>> {
     let (mut runs, mut tools) = (replica.client(), ToolsClient::new(replica.channel.clone()));
     let mut hosts = tools.clone();
@@ -89,9 +89,9 @@ async fn all_seen(owner: &mut Owner) -> Vec<Seen> {
     seen
 }
 
-/// Answers an RPC with an empty message, which is one of each RPC.
-fn answer_empty(seen: Seen) {
-    seen.answers(&());
+/// Responds to an RPC with an empty message, which is one of each RPC.
+fn respond_empty(seen: Seen) {
+    seen.responds(&());
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn calls_at_an_owner_that_stands_still_go_on_at_the_next_one() {
     cut.pop().unwrap().sends([frame(&())]);
     first.freeze();
     replica.ownership.send_replace(owned_by(&second));
-    all_seen(&mut second).await.into_iter().for_each(answer_empty);
+    all_seen(&mut second).await.into_iter().for_each(respond_empty);
     for rpc in rpcs {
         soon(rpc).await.unwrap().unwrap().unwrap();
     }

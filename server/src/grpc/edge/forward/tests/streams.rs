@@ -30,7 +30,7 @@ async fn seqs(stream: &mut Streaming<wire::RunStreamResponse>, count: usize) -> 
     seqs
 }
 
-/// Opens a stream at a replica; the owner is to answer it.
+/// Opens a stream at a replica; the owner is to respond.
 async fn open(
     replica: &Replica,
     owner: &mut Owner,
@@ -243,7 +243,7 @@ async fn a_host_is_said_to_drain_before_its_replica_ends_its_stream() {
     let accepted = wire::CallAccepted { call_id: "r/1.0".to_owned(), ..Default::default() };
     let accepted = HostFrame::CallAccepted(accepted);
     frames.send(wire::ConnectRequest { frame: Some(accepted.clone()) }).unwrap();
-    assert_eq!(next(soon(next_message(&mut rest)).await), accepted, "an answer to an offer still passes");
+    assert_eq!(next(soon(next_message(&mut rest)).await), accepted, "a reply to an offer still passes");
     let last = soon(stream.message()).await.unwrap().unwrap().frame.unwrap();
     assert!(matches!(last, ServerFrame::GoAway(_)), "{last:?}");
     assert_eq!(soon(stream.message()).await.unwrap(), None, "it ends well");
@@ -301,11 +301,11 @@ async fn lets_go_of_a_stream_that_began(before: Ownership, path: &'static str, r
     let mut request = http::Request::new(of_frames(futures_util::stream::iter([request])));
     *request.uri_mut() = http::Uri::from_static(path);
     let served = forward.layer(Routes::default()).oneshot(request);
-    let answered = async {
+    let responds = async {
         ownership.send_replace(owned_here());
         rpcs.recv().await.unwrap().sends([event(1)]);
     };
-    let (response, ()) = tokio::join!(served, answered);
+    let (response, ()) = tokio::join!(served, responds);
     let mut body = response.unwrap().into_body();
     assert!(next_frame(&mut body).await.unwrap().unwrap().is_data());
     // A moment without a lease is none of their business.

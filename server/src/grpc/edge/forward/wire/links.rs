@@ -19,7 +19,7 @@ use crate::grpc::edge::forward::wire::metadata::CLUSTER;
 const CONNECT_WAIT: Duration = Duration::from_secs(1);
 /// Time between two pings, also on an idle link: a peer that stands still keeps its connections open.
 pub(in crate::grpc::edge) const PING_EVERY: Duration = Duration::from_secs(1);
-/// A link whose ping is not answered for this long is broken.
+/// A link with no response to a ping for this long is broken.
 pub(in crate::grpc::edge) const PING_WAIT: Duration = Duration::from_secs(2);
 /// Bytes of one stream that wait for its reader.
 pub(in crate::grpc::edge) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;

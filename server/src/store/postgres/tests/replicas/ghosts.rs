@@ -1,4 +1,4 @@
-//! Statements of a connection that the writer has given up, which the database goes on with. They are held half way by a trigger.
+//! Statements of a connection that the writer has given up, which the database goes on with. A trigger stops them half way.
 
 use super::*;
 use crate::store::conformance::fixture;
@@ -7,13 +7,13 @@ use crate::store::postgres::replica::statements;
 use crate::store::postgres::tests::wire::Wire;
 use crate::store::support::number::int;
 
-/// Holds the process whose number is in `held` until a lock of ours is free, and notes which processes wrote events.
+/// Stops the process whose number is in `stopped` until a lock of ours is free, and notes which processes wrote events.
 const HOLD: &str = "
-    CREATE TABLE held (pid integer NOT NULL);
+    CREATE TABLE stopped (pid integer NOT NULL);
     CREATE TABLE wrote (pid integer NOT NULL);
     CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$ BEGIN
-        IF EXISTS (SELECT 1 FROM held WHERE pid = pg_backend_pid()) THEN
-            PERFORM pg_advisory_xact_lock_shared(hashtext('held'), hashtext(current_schema()));
+        IF EXISTS (SELECT 1 FROM stopped WHERE pid = pg_backend_pid()) THEN
+            PERFORM pg_advisory_xact_lock_shared(hashtext('stopped'), hashtext(current_schema()));
         END IF;
         IF TG_TABLE_NAME = 'run_events' THEN
             INSERT INTO wrote VALUES (pg_backend_pid());
@@ -26,17 +26,17 @@ const BEFORE_THE_LOCK: &str =
 /// With that lock: an event comes out of the fence.
 const AFTER_THE_LOCK: &str =
     "CREATE TRIGGER hold BEFORE INSERT ON run_events FOR EACH ROW EXECUTE FUNCTION hold()";
-const LOCK: &str = "SELECT pg_advisory_lock(hashtext('held'), hashtext(current_schema()))";
-const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtext('held'), hashtext(current_schema()))";
-/// Processes that the trigger holds.
-const ARE_HELD: &str = "SELECT count(*) FROM pg_locks AS l JOIN held AS h ON h.pid = l.pid
+const LOCK: &str = "SELECT pg_advisory_lock(hashtext('stopped'), hashtext(current_schema()))";
+const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtext('stopped'), hashtext(current_schema()))";
+/// Processes that the trigger has stopped.
+const ARE_STOPPED: &str = "SELECT count(*) FROM pg_locks AS l JOIN stopped AS h ON h.pid = l.pid
                         WHERE NOT l.granted AND l.locktype = 'advisory'";
 /// Processes that wait for one of these.
 const WAIT_FOR_IT: &str =
-    "SELECT count(*) FROM pg_locks AS l JOIN held AS h ON h.pid = ANY (pg_blocking_pids(l.pid))
+    "SELECT count(*) FROM pg_locks AS l JOIN stopped AS h ON h.pid = ANY (pg_blocking_pids(l.pid))
                            WHERE NOT l.granted AND l.locktype = 'transactionid'";
-/// Processes that were held and have not ended.
-const LIVE: &str = "SELECT count(*) FROM pg_stat_activity AS a JOIN held AS h ON h.pid = a.pid";
+/// Processes that were stopped and have not ended.
+const LIVE: &str = "SELECT count(*) FROM pg_stat_activity AS a JOIN stopped AS h ON h.pid = a.pid";
 
 /// A replica whose writes go over a wire that can be cut, with a run.
 struct Writing {
@@ -48,8 +48,8 @@ struct Writing {
 }
 
 impl Writing {
-    /// From here on, the connection that writes is held at this trigger.
-    async fn held(schema: &Schema, at: &'static str) -> Self {
+    /// From here on, the connection that writes stops at this trigger.
+    async fn stopped_at(schema: &Schema, at: &'static str) -> Self {
         let wire = Wire::to(&schema.options).await;
         let mut server = Server::start(schema, "a:1", LONG).await;
         // Its beats go another way.
@@ -60,15 +60,15 @@ impl Writing {
         let mut shell = schema.shell().await;
         shell.execute(HOLD).await.unwrap();
         shell.execute(at).await.unwrap();
-        shell.execute("INSERT INTO held SELECT pid FROM owners").await.unwrap();
+        shell.execute("INSERT INTO stopped SELECT pid FROM owners").await.unwrap();
         shell.execute(LOCK).await.unwrap();
         Self { wire, server, store, owner, shell }
     }
 }
 
-/// Cuts the connections of a wire once the commit is held. The process of the database does not notice.
+/// Cuts the connections of a wire once the commit is stopped. The process of the database does not notice.
 async fn cut(wire: &Wire, watching: &mut PgConnection) {
-    until(async || number(watching, ARE_HELD).await == 1).await;
+    until(async || number(watching, ARE_STOPPED).await == 1).await;
     wire.is_cut();
     wire.has_no_connection().await;
     wire.is_back();
@@ -77,11 +77,12 @@ async fn cut(wire: &Wire, watching: &mut PgConnection) {
 #[tokio::test]
 async fn a_commit_of_a_lost_connection_that_comes_after_the_next_connection_writes_nothing() {
     let Some(schema) = Schema::new().await else { return };
-    let Writing { wire, server, store, mut owner, mut shell } = Writing::held(&schema, BEFORE_THE_LOCK).await;
+    let Writing { wire, server, store, mut owner, mut shell } =
+        Writing::stopped_at(&schema, BEFORE_THE_LOCK).await;
     let mut watching = schema.shell().await;
     let (said, ()) = tokio::join!(owner.says("one"), cut(&wire, &mut watching));
     said.expect("the next connection has written it");
-    assert_eq!(number(&mut watching, ARE_HELD).await, 1, "the lost one is still before its lock");
+    assert_eq!(number(&mut watching, ARE_STOPPED).await, 1, "the lost one is still before its lock");
     owner.says("two").await.unwrap();
     let batch = number(&mut watching, "SELECT batch FROM owners").await;
     shell.execute(UNLOCK).await.unwrap();
@@ -97,7 +98,8 @@ async fn a_commit_of_a_lost_connection_that_comes_after_the_next_connection_writ
 #[tokio::test]
 async fn a_commit_of_a_lost_connection_that_comes_before_the_next_connection_is_found_and_acknowledged() {
     let Some(schema) = Schema::new().await else { return };
-    let Writing { wire, server, store, mut owner, mut shell } = Writing::held(&schema, AFTER_THE_LOCK).await;
+    let Writing { wire, server, store, mut owner, mut shell } =
+        Writing::stopped_at(&schema, AFTER_THE_LOCK).await;
     let mut watching = schema.shell().await;
     let (said, ()) = tokio::join!(owner.says("one"), async {
         cut(&wire, &mut watching).await;
@@ -105,7 +107,7 @@ async fn a_commit_of_a_lost_connection_that_comes_before_the_next_connection_is_
         shell.execute(UNLOCK).await.unwrap();
     });
     said.unwrap();
-    let by_it = "SELECT count(*) FROM wrote AS w JOIN held AS h ON h.pid = w.pid";
+    let by_it = "SELECT count(*) FROM wrote AS w JOIN stopped AS h ON h.pid = w.pid";
     assert_eq!(number(&mut watching, by_it).await, 1, "the lost connection has committed it");
     assert_eq!(number(&mut watching, "SELECT count(*) FROM wrote").await, 1, "and nobody else");
     owner.says("two").await.unwrap();
@@ -124,13 +126,13 @@ async fn the_fence_looks_again_at_the_number_of_the_connection_that_changed_afte
     let owner = owner::enter(&mut old, int(replica.0)).await.unwrap();
     shell.execute(HOLD).await.unwrap();
     shell.execute(BEFORE_THE_LOCK).await.unwrap();
-    shell.execute("INSERT INTO held SELECT pid FROM owners").await.unwrap();
+    shell.execute("INSERT INTO stopped SELECT pid FROM owners").await.unwrap();
     shell.execute(LOCK).await.unwrap();
     let options = super::open::connect_options(&schema.options).unwrap();
     let newer = owner::Owner { conn: owner.conn + 1, ..owner };
     let mut watching = schema.shell().await;
     let (is_written, batch) = tokio::join!(owner::fence(&mut old, owner, 7), async {
-        until(async || number(&mut watching, ARE_HELD).await == 1).await;
+        until(async || number(&mut watching, ARE_STOPPED).await == 1).await;
         let (_new, batch) = owner::reconnect(&options, newer, ServerKind::Replica).await.unwrap();
         shell.execute(UNLOCK).await.unwrap();
         batch

@@ -146,14 +146,14 @@ fn owners_of(ownership: &Ownership) -> Vec<ShardOwner> {
     owners
 }
 
-/// Asks again and again until the answer is true.
+/// Checks again and again until it is so.
 pub(super) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
-    let asked = async {
+    let checks = async {
         while !is_so().await {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(BOUND, asked).await.expect("in time");
+    tokio::time::timeout(BOUND, checks).await.expect("in time");
 }
 
 /// The one number that a query returns.

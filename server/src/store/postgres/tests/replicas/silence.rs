@@ -12,7 +12,7 @@ use crate::store::postgres::tests::wire::{Lost, Wire};
 /// The owner gives the connection up after a time, and another one tells if the commit has happened.
 #[tokio::test]
 async fn a_write_whose_connection_falls_silent_is_done_once_over_another() {
-    tokio::join!(says_once(Lost::Answers), says_once(Lost::Everything));
+    tokio::join!(says_once(Lost::Responses), says_once(Lost::Everything));
 }
 
 async fn says_once(lost: Lost) {
@@ -69,7 +69,7 @@ async fn a_session_whose_connection_falls_silent_is_created_over_another() {
 
 /// A caller has the patience of the store, or less.
 #[tokio::test]
-async fn a_query_whose_connection_falls_silent_ends_and_the_next_one_is_answered() {
+async fn a_query_whose_connection_falls_silent_ends_and_the_next_one_is_done() {
     tokio::join!(reads_again(true), reads_again(false));
 }
 
@@ -89,7 +89,7 @@ async fn reads_again(is_patient: bool) {
     let mut watching = schema.shell().await;
     let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'runs'::regclass";
     until(async || number(&mut watching, waiting).await > 0).await;
-    wire.falls_silent(Lost::Answers);
+    wire.falls_silent(Lost::Responses);
     shell.execute("COMMIT").await.unwrap();
     if is_patient {
         let ended = tokio::time::timeout(BOUND, reading).await.expect("in time").unwrap();

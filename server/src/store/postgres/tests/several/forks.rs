@@ -32,7 +32,7 @@ async fn search(store: &PostgresStore) -> usize {
     store.search(&tenant(), "r", SearchFilter::default(), 99).await.unwrap().len()
 }
 
-/// A fork is held in its middle, and the session `s` is deleted meanwhile. The deletion waits for the fork.
+/// A fork is stopped in its middle, and the session `s` is deleted meanwhile. The deletion waits for the fork.
 async fn deletes_s_during_fork(Two { a, b, schema }: &Two, source: &str, new: &str) {
     stands_still(schema, "TRIGGER still BEFORE INSERT ON session_todos", "").await;
     let deleting = async {
@@ -50,7 +50,7 @@ async fn deletes_s_during_fork(Two { a, b, schema }: &Two, source: &str, new: &s
     assert!(deleted.unwrap());
 }
 
-/// Two sessions are deleted at once, one at each replica. Both deletions are held in their middle, and nothing is left.
+/// Two sessions are deleted at once, one at each replica. Both deletions are stopped in their middle, and nothing is left.
 async fn deletes_at_once(Two { a, b, schema }: &Two, first: &str, second: &str) {
     let shell = lock(schema, "steers").await;
     let both = async { tokio::join!(delete(a, first), delete(b, second), release(schema, shell, 2)) };

@@ -84,7 +84,7 @@ async fn a_run_id_is_taken_once_and_the_neighbours_of_the_other_are_written() {
         )
     };
     let (first, second, said, made, ()) = tokio::time::timeout(BOUND, all).await.expect("in time");
-    let is_taken = |answer: &Result<(), StoreError>| matches!(answer, Err(StoreError::RunExists));
+    let is_taken = |result: &Result<(), StoreError>| matches!(result, Err(StoreError::RunExists));
     assert!(first.is_ok() && is_taken(&second) || is_taken(&first) && second.is_ok(), "{first:?} {second:?}");
     said.unwrap();
     made.unwrap();

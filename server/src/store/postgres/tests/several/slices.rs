@@ -25,7 +25,7 @@ async fn hold_slices(schema: &Schema) -> PgConnection {
     shell
 }
 
-/// The session is larger than it is, as far as a deletion asks.
+/// The session is larger than it is, as far as a deletion can see.
 async fn make_large(schema: &Schema, name: &str) {
     let sql = format!("UPDATE sessions SET last_entry = 20000 WHERE session_id = '{name}'");
     schema.shell().await.execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
@@ -56,12 +56,12 @@ async fn slices_of_a_fork_wait_for_the_deletion_of_its_source_by_a_server_alone(
     store.fork(new_fork("s", 0, "f", Timestamp(9))).await.unwrap();
     assert_eq!(search(&store).await.len(), 2);
     make_large(&schema, "f").await;
-    let mut held = hold_slices(&schema).await;
+    let mut holding = hold_slices(&schema).await;
     assert!(delete(&store, "f").await);
     stands_still(&schema, "TRIGGER still BEFORE INSERT ON kept_events FOR EACH ROW", ALONE).await;
     let deleting = deletes(&store, "s");
     wait_for_still(&schema, "INSERT INTO kept_events").await;
-    held.execute("COMMIT").await.unwrap();
+    holding.execute("COMMIT").await.unwrap();
     let wait_or_end =
         format!("SELECT ({WAITS_FOR_WRITER}) + (NOT EXISTS (SELECT 1 FROM deleted_sessions))::int");
     wait_until(&schema, &wait_or_end).await;
@@ -117,12 +117,12 @@ async fn slices_see_what_they_have_waited_for_in_a_database_of_repeatable_reads(
     let store = schema.open().await;
     large(&store, &schema).await;
     assert_eq!(search(&store).await.len(), 2);
-    let mut held = hold_slices(&schema).await;
+    let mut holding = hold_slices(&schema).await;
     assert!(delete(&store, "s").await);
     stands_still(&schema, "TRIGGER still BEFORE DELETE ON sessions FOR EACH ROW", ALONE).await;
     let deleting = deletes(&store, "f");
     wait_for_still(&schema, "DELETE FROM sessions").await;
-    held.execute("COMMIT").await.unwrap();
+    holding.execute("COMMIT").await.unwrap();
     wait_until(&schema, WAITS_FOR_WRITER).await;
     goes_on(&schema).await;
     assert!(deleting.await.unwrap());
@@ -134,7 +134,7 @@ const IN_COMMIT: &str =
     "CONSTRAINT TRIGGER still AFTER INSERT ON deleted_sessions DEFERRABLE INITIALLY DEFERRED FOR EACH ROW";
 
 /// A store whose deletion of a large session stands still in its commit, of which it knows nothing: it cannot reach the database.
-async fn deletes_without_an_answer(schema: &Schema, name: &'static str) -> (Arc<PostgresStore>, Wire) {
+async fn deletes_without_a_response(schema: &Schema, name: &'static str) -> (Arc<PostgresStore>, Wire) {
     let options = schema.severable(name).await.options;
     let wire = Wire::to(&PostgresOptions { retry_for: Duration::ZERO, ..options }).await;
     let store = Arc::new(PostgresStore::open(&wire.options).await.unwrap());
@@ -144,8 +144,8 @@ async fn deletes_without_an_answer(schema: &Schema, name: &'static str) -> (Arc<
     let deleting = tokio::spawn(async move { of_task.delete_session(&tenant(), &session("s")).await });
     wait_for_still(schema, "COMMIT").await;
     wire.is_cut();
-    let answer = deleting.await.unwrap();
-    assert!(matches!(answer, Err(StoreError::Unavailable { .. })), "{answer:?}");
+    let result = deleting.await.unwrap();
+    assert!(matches!(result, Err(StoreError::Unavailable { .. })), "{result:?}");
     (store, wire)
 }
 
@@ -170,9 +170,9 @@ async fn the_rows_of_a_session_go_although_nobody_waits_for_its_deletion() {
 }
 
 #[tokio::test]
-async fn the_rows_of_a_session_go_although_its_deletion_was_not_answered() {
+async fn the_rows_of_a_session_go_although_its_deletion_got_no_response() {
     let Some(schema) = Schema::new().await else { return };
-    let (_store, wire) = deletes_without_an_answer(&schema, "unanswered").await;
+    let (_store, wire) = deletes_without_a_response(&schema, "no_response").await;
     commits(&schema).await;
     wire.is_back();
     wait_for_left(&schema, [0, 2, 0, 0, 0]).await;
@@ -182,7 +182,7 @@ async fn the_rows_of_a_session_go_although_its_deletion_was_not_answered() {
 #[tokio::test]
 async fn the_rows_of_a_session_go_although_they_were_looked_for_before_its_deletion_was_committed() {
     let Some(schema) = Schema::new().await else { return };
-    let (store, wire) = deletes_without_an_answer(&schema, "too_early").await;
+    let (store, wire) = deletes_without_a_response(&schema, "too_early").await;
     let looks = "SELECT count(*) FROM pg_stat_activity
                  WHERE application_name = 'too_early' AND state = 'idle' AND query LIKE '%AS are_left%'";
     let mut shell = schema.shell().await;

@@ -99,8 +99,8 @@ async fn a_deletion_that_is_tried_again_and_again_does_not_have_other_writes_rea
     let Some(Two { a, schema, .. }) = two_stores().await else { return };
     talks(&a, "s", "r").await;
     let mut owner = Owner::started(&shared(&a), "t", "t").await;
-    let mut held = schema.shell().await;
-    held.execute("BEGIN; SELECT 1 FROM sessions WHERE session_id = 's' FOR UPDATE").await.unwrap();
+    let mut holding = schema.shell().await;
+    holding.execute("BEGIN; SELECT 1 FROM sessions WHERE session_id = 's' FOR UPDATE").await.unwrap();
     let meanwhile = async {
         wait_for_waiting(&schema, 1).await;
         let mut runs = schema.shell().await;
@@ -111,7 +111,7 @@ async fn a_deletion_that_is_tried_again_and_again_does_not_have_other_writes_rea
             said.expect("it does not wait").unwrap();
         }
         runs.execute("COMMIT").await.unwrap();
-        held.execute("COMMIT").await.unwrap();
+        holding.execute("COMMIT").await.unwrap();
     };
     let (s, local) = (session("s"), tenant());
     let (deleted, ()) = tokio::join!(a.delete_session(&local, &s), meanwhile);
