@@ -23,8 +23,9 @@ pub use self::ports::{
     ListedEntry, NewBlob, NewFork, NewSession, PROJECT_LABEL, Page, PageRequest, QueueStore, RequestFilter,
     RequestRow, RequestStore, RuleRow, RunFilter, RunRow, RunSummary, SESSION_RUNS_MAX, SearchFilter,
     SearchHit, SearchStore, SessionFilter, SessionNotes, SessionRow, SessionRuns, SessionStore,
-    SessionUpdate, Store, StoreError, StoreStats, StoredBlob, StoredTools, Stretch, StretchMax, TimeRange,
-    ToolRow, ToolStore, USER_LABEL, UsageGroups, UsageKey, UsageQuery, UsageRow,
+    SessionToEnter, SessionUpdate, StartIds, StartView, Store, StoreError, StoreStats, StoredBlob,
+    StoredTools, Stretch, StretchMax, TimeRange, ToolRow, ToolStore, USER_LABEL, UsageGroups, UsageKey,
+    UsageQuery, UsageRow,
 };
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::support::fuzz;

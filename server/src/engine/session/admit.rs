@@ -17,7 +17,7 @@ use crate::engine::run::table::{LiveRunsBound, StartPermit};
 use crate::engine::run::task::RunWrite;
 use crate::engine::session::first_input::{FirstInput, create_run};
 use crate::engine::session::request::{Author, OnBusy, StartRequest, StartedRun};
-use crate::store::{NewSession, StoreError};
+use crate::store::{NewSession, SessionToEnter, StartView, StoreError};
 
 impl Engine {
     /// Admits a request whose run does not exist yet.
@@ -25,6 +25,7 @@ impl Engine {
         &self,
         permit: StartPermit,
         request: &StartRequest,
+        view: &StartView,
     ) -> Result<StartedRun, EngineError> {
         let RunKey { tenant, run } = permit.key().clone();
         let session = request.session.clone().unwrap_or_else(|| self.new_session_id(&tenant));
@@ -34,7 +35,7 @@ impl Engine {
             true => Some(self.reserve_session(&tenant, author, &session).await?),
             false => None,
         };
-        let session_state = self.session_state(&tenant, &session, request).await?;
+        let session_state = session_state(view.session.as_ref(), request)?;
         match (session_state, request.on_busy) {
             (SessionState::Free(last_entry), _) if request.imports => {
                 let last_entry =
@@ -48,8 +49,11 @@ impl Engine {
                     LiveRunsBound { max: options.max_live_runs, leaves_places: options.tenants_leave_places };
                 permit.try_take_place(bound)?;
                 let use_permit = self.deps().quotas.hold_run(&tenant, author)?;
-                // Rules are read after the session was seen free: no earlier run can add one any more.
-                let request = self.with_remembered_rules(&tenant, &session, request).await?;
+                // The view has the session free, or rules are read after it: no earlier run can add one any more.
+                let request = match view.has_rules {
+                    true => self.with_remembered_rules(&tenant, &session, request).await?,
+                    false => Cow::Borrowed(request),
+                };
                 self.check_tool_choice(&tenant, &request.spec)?;
                 // Last: a run that is refused leaves no session behind.
                 let last_entry =
@@ -161,35 +165,6 @@ impl Engine {
         Ok(request)
     }
 
-    /// The state of the session for a new run. The store checks it again at the write.
-    async fn session_state(
-        &self,
-        tenant: &TenantId,
-        session: &SessionId,
-        request: &StartRequest,
-    ) -> Result<SessionState, EngineError> {
-        if request.session.is_none() {
-            return Ok(SessionState::Free(Some(EntryNo(0))));
-        }
-        let row = match self.store().session(tenant, session).await? {
-            Some(row) if !request.author.may_use(row.created_by.as_deref()) => {
-                audit::denied(OTHERS_SESSION);
-                return Err(EngineError::SessionNotFound);
-            }
-            Some(row) => row,
-            None if request.create_session && request.author.only_own => {
-                return Ok(SessionState::Free(None));
-            }
-            None if request.create_session => return Ok(SessionState::Free(Some(EntryNo(0)))),
-            None => return Err(EngineError::SessionNotFound),
-        };
-        if let Some(run) = row.live_run {
-            return Ok(SessionState::Busy(run));
-        }
-        let next = self.store().next_queued(tenant, session).await?;
-        Ok(next.map_or(SessionState::Free(Some(row.last_entry)), SessionState::Queued))
-    }
-
     /// The last entry of a free session. A session that does not exist is created before the run, and not by the run's write.
     /// That write does not look at owners, and somebody else may have created the session in between.
     async fn create_if_missing(
@@ -226,4 +201,27 @@ enum SessionState {
     Busy(RunId),
     /// The session has no live run, and this queued run is the next.
     Queued(RunId),
+}
+
+/// The state of the session for a new run. The store checks it again at the write.
+fn session_state(
+    found: Option<&SessionToEnter>,
+    request: &StartRequest,
+) -> Result<SessionState, EngineError> {
+    let found = match found {
+        _ if request.session.is_none() => return Ok(SessionState::Free(Some(EntryNo(0)))),
+        Some(found) if !request.author.may_use(found.created_by.as_deref()) => {
+            audit::denied(OTHERS_SESSION);
+            return Err(EngineError::SessionNotFound);
+        }
+        Some(found) => found,
+        None if request.create_session && request.author.only_own => return Ok(SessionState::Free(None)),
+        None if request.create_session => return Ok(SessionState::Free(Some(EntryNo(0)))),
+        None => return Err(EngineError::SessionNotFound),
+    };
+    if let Some(run) = &found.live_run {
+        return Ok(SessionState::Busy(run.clone()));
+    }
+    let free = SessionState::Free(Some(found.last_entry));
+    Ok(found.next_queued.clone().map_or(free, SessionState::Queued))
 }

@@ -8,7 +8,7 @@ use crate::engine::memory::{RESPONSE_BYTES, RUN_BYTES};
 use crate::engine::run::table::Lookup;
 use crate::engine::session::request::{OnBusy, StartRequest, StartedRun};
 use crate::memory::Charge;
-use crate::store::StoreError;
+use crate::store::{StartIds, StartView, StoreError};
 
 /// Attempts of a start. Another attempt is made if the session changed between the check and the write. Each change is
 /// another request's success, so many requests at a time for one session need many.
@@ -54,7 +54,9 @@ impl Engine {
             // While this holds the permit, no other request can start or steer with this id. So a repetition sees the
             // result of the first request, however long that takes.
             let found = self.0.live_runs.find(&key).await;
+            let view = self.start_view(&request).await?;
             if let Some(id) = &request.run
+                && view.is_known
                 && let Some(started) = self
                     .find_started(&request.tenant, id, &request.digest, request.on_busy, &request.author)
                     .await?
@@ -70,7 +72,7 @@ impl Engine {
             let author = request.author.name.as_deref();
             self.check_work(&request.tenant, author).await?;
             let _memory = self.reserve_for_start(&request)?;
-            match self.admit(permit, &request).await {
+            match self.admit(permit, &request, &view).await {
                 Err(error @ EngineError::Store(StoreError::Unavailable { .. })) => {
                     // The write may have reached the store. The retry starts the run then.
                     self.retry_later(key);
@@ -87,6 +89,15 @@ impl Engine {
             }
         }
         Err(EngineError::Store(StoreError::SessionMoved))
+    }
+
+    /// What there is of the run. A request without ids starts a new run in a new session, of which nothing is there but rules.
+    async fn start_view(&self, request: &StartRequest) -> Result<StartView, StoreError> {
+        let ids = StartIds { run: request.run.as_ref(), session: request.session.as_ref() };
+        if ids == (StartIds { run: None, session: None }) {
+            return Ok(StartView { is_known: false, session: None, has_rules: true });
+        }
+        self.store().start_view(&request.tenant, ids).await
     }
 
     /// Memory for the request's messages and what is made of them, until the run has been started and holds them itself.

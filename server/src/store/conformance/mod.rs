@@ -18,11 +18,12 @@ mod rules;
 mod runs;
 mod search;
 mod sessions;
+mod start;
 mod usage;
 
 pub use self::{
     accounts::*, appends::*, forks::*, jobs::*, lists::*, notes::*, questions::*, queue::*, rules::*,
-    runs::*, search::*, sessions::*, usage::*,
+    runs::*, search::*, sessions::*, start::*, usage::*,
 };
 
 /// Makes a test of each behaviour. `$open` returns an empty store, and a guard that lives as long as the store.
@@ -71,6 +72,8 @@ macro_rules! conforms {
             a_queued_run_adds_no_entries
             a_run_enters_a_session_that_is_free
             a_session_is_handed_over_in_one_commit
+            a_start_sees_its_run_and_its_session
+            a_start_sees_the_request_that_steered_a_run
             a_queue_keeps_its_order
             a_queued_run_may_end_without_entering
             a_session_with_a_queue_is_not_deleted
@@ -104,6 +107,7 @@ macro_rules! conforms {
             what_is_remembered_with_an_answer_is_found
             a_forgotten_rule_is_gone
             rules_of_a_session_go_with_it
+            a_start_is_told_of_rules
             runs_are_listed_newest_first
             runs_are_filtered
             runs_are_filtered_by_what_was_asked

@@ -9,7 +9,7 @@ use agentloop_core::time::Timestamp;
 
 use super::fixture::*;
 use crate::audit::{self, Act, AuditEntry};
-use crate::store::{RuleRow, Store};
+use crate::store::{RuleRow, StartIds, Store};
 
 fn rule(name: &str, scope: RememberScope) -> PolicyRule {
     PolicyRule {
@@ -46,6 +46,20 @@ async fn remembers(owner: &mut Owner, index: u32, at: u64, name: &str, scope: Re
 
 async fn rules(store: &Arc<dyn Store>, of: Option<&str>) -> Vec<RuleRow> {
     store.rules(&tenant(), of.map(session).as_ref()).await.unwrap()
+}
+
+/// True unless a start in this session is told that there are no rules for it.
+async fn may_have_rules(store: &Arc<dyn Store>, session_name: &str) -> bool {
+    let ids = StartIds { run: None, session: Some(&session(session_name)) };
+    store.start_view(&tenant(), ids).await.unwrap().has_rules
+}
+
+pub async fn a_start_is_told_of_rules(store: Arc<dyn Store>) {
+    let mut owner = Owner::started(&store, "s", "r").await;
+    remembers(&mut owner, 0, 1_000, "here", RememberScope::Session).await;
+    assert!(may_have_rules(&store, "s").await);
+    remembers(&mut owner, 1, 2_000, "everywhere", RememberScope::Tenant).await;
+    assert!(may_have_rules(&store, "s").await && may_have_rules(&store, "t").await);
 }
 
 pub async fn what_is_remembered_with_an_answer_is_found(store: Arc<dyn Store>) {

@@ -12,9 +12,11 @@ mod request;
 mod row;
 mod search;
 mod session;
+mod start;
 mod tools;
 mod usage;
 
+use agentloop_core::id::TenantId;
 use async_trait::async_trait;
 
 pub use self::audit::AuditStore;
@@ -35,6 +37,7 @@ pub use self::session::{
     ListedEntry, NewFork, NewSession, PROJECT_LABEL, SessionFilter, SessionRow, SessionStore, SessionUpdate,
     USER_LABEL,
 };
+pub use self::start::{SessionToEnter, StartIds, StartView};
 pub use self::tools::{HostClaim, StoredTools, ToolRow, ToolStore};
 pub use self::usage::{GroupedRun, UsageGroups, UsageKey, UsageQuery, UsageRow};
 
@@ -64,4 +67,24 @@ pub trait Store:
 {
     /// Writes and reads a row, to see that the store can do both now.
     async fn check(&self) -> Result<(), StoreError>;
+
+    /// What there is of a run that is to start. This default reads each part, the rules apart. A store that can reads all at once.
+    async fn start_view(&self, tenant: &TenantId, ids: StartIds<'_>) -> Result<StartView, StoreError> {
+        let is_known = match ids.run {
+            Some(id) => self.run(tenant, id).await?.is_some() || self.steered(tenant, id).await?.is_some(),
+            None => false,
+        };
+        let found = match ids.session {
+            Some(session) => self.session(tenant, session).await?,
+            None => None,
+        };
+        let session = match (found, ids.session) {
+            (Some(SessionRow { created_by, last_entry, live_run, .. }), Some(session)) => {
+                let next_queued = self.next_queued(tenant, session).await?;
+                Some(SessionToEnter { created_by, last_entry, live_run, next_queued })
+            }
+            _ => None,
+        };
+        Ok(StartView { is_known, session, has_rules: true })
+    }
 }

@@ -124,9 +124,14 @@ pub(in crate::store) fn session_id_if_any(
     parsed_if_any(row, column, |text| SessionId::parse(text))
 }
 
+/// Id of a run, or NULL.
+pub(in crate::store) fn run_id_if_any(row: &impl SqlRow, column: &str) -> Result<Option<RunId>, Error> {
+    parsed_if_any(row, column, |text| RunId::parse(text))
+}
+
 /// Id of the live run of a session, if it has one.
 pub(in crate::store) fn live_run(row: &impl SqlRow) -> Result<Option<RunId>, Error> {
-    parsed_if_any(row, "live_run", |text| RunId::parse(text))
+    run_id_if_any(row, "live_run")
 }
 
 pub(in crate::store) fn digest(row: &impl SqlRow, column: &str) -> Result<Digest, Error> {

@@ -29,6 +29,9 @@ pub(in crate::store) trait SqlStore: Send + Sync + 'static {
     /// The features that this database has ever used. For the others nothing is read.
     fn used(&self) -> &FeaturesUsed;
 
+    /// The number of shards that this server has gained so far. It rises before anything is done for a session of the shard.
+    fn gains(&self) -> u64;
+
     /// Sessions in which a damaged entry was found.
     fn damaged(&self) -> &DamagedSessions;
 

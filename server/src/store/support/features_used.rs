@@ -1,7 +1,7 @@
 //! Features that the database has used: steering, remembered rules and queues. Most servers use none of them, and a read
 //! for an unused feature needs no query.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::append::EncodedAppend;
 
@@ -16,17 +16,44 @@ pub(in crate::store) struct Features {
 ///
 /// **Invariant:** while a flag is false, the tables of its feature have no row. A flag is set before the first row is
 /// written, and is never cleared.
-#[derive(Debug, Default)]
+///
+/// Queues are those of sessions that this server owns. Earlier owners of its shards may have filled some. So their flag counts
+/// as set after each gain of a shard, until the database was seen to have no queued run.
+#[derive(Debug)]
 pub(in crate::store) struct FeaturesUsed {
     steers: AtomicBool,
     rules: AtomicBool,
     queues: AtomicBool,
+    /// The number of shards that had been gained when no run was queued.
+    gains_without_queues: AtomicU64,
+    /// The same when it was last looked at, whatever there was.
+    gains_looked_at: AtomicU64,
 }
+
+/// A number of gains that no server reaches: nobody has looked yet.
+const NEVER: u64 = u64::MAX;
 
 impl FeaturesUsed {
     /// Flags as the tables are now.
     pub(in crate::store) fn of(Features { steers, rules, queues }: Features) -> Self {
-        Self { steers: steers.into(), rules: rules.into(), queues: queues.into() }
+        Self {
+            steers: steers.into(),
+            rules: rules.into(),
+            queues: queues.into(),
+            gains_without_queues: 0.into(),
+            gains_looked_at: 0.into(),
+        }
+    }
+
+    /// Flags of a server beside others, which may begin to use a feature at any time.
+    pub(in crate::store) fn beside_others() -> Self {
+        Self {
+            steers: true.into(),
+            rules: true.into(),
+            queues: false.into(),
+            gains_without_queues: NEVER.into(),
+            gains_looked_at: NEVER.into(),
+        }
     }
 
     /// True if a request may have handed its messages to a run.
@@ -39,9 +66,19 @@ impl FeaturesUsed {
         self.rules.load(Ordering::Acquire)
     }
 
-    /// True if a run may wait in a queue.
-    pub(in crate::store) fn queues(&self) -> bool {
-        self.queues.load(Ordering::Acquire)
+    /// True if a run may wait in the queue of a session of this server, which has gained so many shards.
+    pub(in crate::store) fn queues(&self, gains: u64) -> bool {
+        self.queues.load(Ordering::Acquire) || self.gains_without_queues.load(Ordering::Acquire) != gains
+    }
+
+    /// True if it is worth a look whether any run is queued: once after each gain, unless this server has queued one.
+    pub(in crate::store) fn may_look_at_queues(&self, gains: u64) -> bool {
+        !self.queues.load(Ordering::Acquire) && self.gains_looked_at.swap(gains, Ordering::AcqRel) != gains
+    }
+
+    /// No run was queued in the database, at a time when this server had gained so many shards.
+    pub(in crate::store) fn note_no_queues(&self, gains: u64) {
+        self.gains_without_queues.store(gains, Ordering::Release);
     }
 
     /// Sets the flags of the features that an append uses. Called before it is written, so that a caller who learns of
@@ -55,5 +92,39 @@ impl FeaturesUsed {
         mark(&self.steers, !append.steers.is_empty());
         mark(&self.rules, !append.remembered.is_empty());
         mark(&self.queues, append.create.is_some() && append.enter.is_none());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_looked_at_once_after_each_gain() {
+        let used = FeaturesUsed::beside_others();
+        for gains in [1, 2, 5] {
+            assert!(used.queues(gains), "an earlier owner may have queued a run");
+            assert!(used.may_look_at_queues(gains) && !used.may_look_at_queues(gains));
+            assert!(used.queues(gains), "until it is known");
+            used.note_no_queues(gains);
+            assert!(!used.queues(gains));
+        }
+    }
+
+    #[test]
+    fn a_look_that_a_gain_overtakes_says_nothing() {
+        let used = FeaturesUsed::beside_others();
+        assert!(used.may_look_at_queues(1));
+        used.note_no_queues(1);
+        assert!(used.queues(2) && used.may_look_at_queues(2));
+    }
+
+    #[test]
+    fn a_server_that_queues_a_run_looks_for_good() {
+        let used = FeaturesUsed::beside_others();
+        assert!(used.may_look_at_queues(1));
+        used.queues.store(true, Ordering::Release);
+        used.note_no_queues(1);
+        assert!(used.queues(1) && !used.may_look_at_queues(2));
     }
 }

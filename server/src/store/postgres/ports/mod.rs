@@ -37,6 +37,10 @@ impl SqlStore for PostgresStore {
         &self.used
     }
 
+    fn gains(&self) -> u64 {
+        self.scope.additions()
+    }
+
     fn damaged(&self) -> &DamagedSessions {
         &self.damaged
     }

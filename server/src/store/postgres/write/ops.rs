@@ -202,14 +202,13 @@ pub(in crate::store::postgres) async fn complete_jobs(db: &mut PgConnection) -> 
     sqlx::query(sql).execute(db).await.map(|_| ())
 }
 
-/// The features that the database has used. Each part looks for one row and stops. Other replicas may begin to use one at any
-/// time, so for a replica all of them count as used.
+/// The features that the database has used. Each part looks for one row and stops.
 pub(in crate::store::postgres) async fn features_used(
     db: &mut PgConnection,
     server: ServerKind,
 ) -> Result<FeaturesUsed, Error> {
     if server == ServerKind::Replica {
-        return Ok(FeaturesUsed::of(Features { steers: true, rules: true, queues: true }));
+        return Ok(FeaturesUsed::beside_others());
     }
     let sql = "SELECT EXISTS (SELECT 1 FROM steers) AS steers,
                       EXISTS (SELECT 1 FROM remembered_rules) AS rules,

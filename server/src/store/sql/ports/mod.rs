@@ -8,17 +8,22 @@ mod request;
 mod session;
 mod tools;
 
+use agentloop_core::id::TenantId;
 use async_trait::async_trait;
 
 use crate::store::sql::read;
 use crate::store::sql::store::SqlStore;
 use crate::store::support::write::WriteOp;
-use crate::store::{BlobStore, SearchStore, Store, StoreError};
+use crate::store::{BlobStore, SearchStore, StartIds, StartView, Store, StoreError};
 
 #[async_trait]
 impl<S: SqlStore + SearchStore + BlobStore> Store for S {
     async fn check(&self) -> Result<(), StoreError> {
         self.writes().done(WriteOp::Check).await?;
         read::check(self.readers()).await
+    }
+
+    async fn start_view(&self, tenant: &TenantId, ids: StartIds<'_>) -> Result<StartView, StoreError> {
+        read::start_view(self.readers(), tenant, ids).await
     }
 }

@@ -11,10 +11,19 @@ use crate::store::{Interrupted, QueueStore, StoreError};
 #[async_trait]
 impl<S: SqlStore> QueueStore for S {
     async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
-        if !self.used().queues() {
+        let gains = self.gains();
+        if !self.used().queues(gains) {
             return Ok(None);
         }
-        read::next_queued(self.readers(), tenant, session).await
+        let found = read::next_queued(self.readers(), tenant, session).await?;
+        // A queued run of an earlier owner is in what is read from here on.
+        if found.is_none()
+            && self.used().may_look_at_queues(gains)
+            && !read::any_queued(self.readers()).await?
+        {
+            self.used().note_no_queues(gains);
+        }
+        Ok(found)
     }
 
     async fn queue_heads(&self) -> Result<Vec<RunKey>, StoreError> {
@@ -30,7 +39,7 @@ impl<S: SqlStore> QueueStore for S {
         tenant: &TenantId,
         session: &SessionId,
     ) -> Result<Option<Interrupted>, StoreError> {
-        if !self.used().queues() {
+        if !self.used().queues(self.gains()) {
             return Ok(None);
         }
         read::interrupted_in(self.readers(), tenant, session).await

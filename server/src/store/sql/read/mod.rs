@@ -9,10 +9,13 @@ mod requests;
 mod rules;
 mod runs;
 mod sessions;
+mod start;
 
 pub(in crate::store) use self::call_titles::call_titles;
 pub(in crate::store) use self::jobs::due_jobs;
-pub(in crate::store) use self::queue::{interrupted, interrupted_in, next_queued, queue_heads, steered};
+pub(in crate::store) use self::queue::{
+    any_queued, interrupted, interrupted_in, next_queued, queue_heads, steered,
+};
 pub(in crate::store) use self::requests::{open_questions, pending, request};
 pub(in crate::store) use self::rules::{rules, rules_for_run};
 pub(in crate::store) use self::runs::{
@@ -22,6 +25,7 @@ pub(in crate::store) use self::sessions::{
     idle_sessions, session, session_count, session_of_user, session_of_user_query, session_query, sessions,
     stored_bytes, stored_entries, tenants_with_sessions, todos,
 };
+pub(in crate::store) use self::start::start_view;
 
 #[cfg(test)]
 pub(in crate::store) use self::{

@@ -36,6 +36,12 @@ pub(in crate::store) async fn next_queued<R: SqlReader>(
         .map_err(|error| R::failure(format_args!("queue of {tenant}/{session}"), &error))
 }
 
+/// True if any run is in a queue.
+pub(in crate::store) async fn any_queued<R: SqlReader>(db: &R) -> Result<bool, StoreError> {
+    let found = one(db, Query::new(R::Dialect::ANY_QUEUED), |row| row.flag("queues")).await;
+    Ok(found.map_err(|error| R::failure("queues", &error))?.unwrap_or(true))
+}
+
 /// The runs that may enter their sessions now, one for each session.
 pub(in crate::store) async fn queue_heads<R: SqlReader>(db: &R) -> Result<Vec<RunKey>, StoreError> {
     let found = all(db, db.in_scope(Query::new(R::Dialect::QUEUE_HEADS)), runs::key).await;

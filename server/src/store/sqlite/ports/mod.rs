@@ -35,6 +35,11 @@ impl SqlStore for SqliteStore {
         &self.used
     }
 
+    /// A server alone owns everything from the start.
+    fn gains(&self) -> u64 {
+        0
+    }
+
     fn damaged(&self) -> &DamagedSessions {
         &self.damaged
     }

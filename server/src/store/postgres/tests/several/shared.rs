@@ -14,7 +14,7 @@ use super::*;
 use crate::audit::{AuditEntry, ChainOutcome};
 use crate::store::{
     AuditStore as _, BlobStore as _, PROJECT_LABEL, QueueStore as _, RequestStore as _, SessionStore as _,
-    USER_LABEL,
+    StartIds, USER_LABEL,
 };
 
 fn act(no: usize) -> AuditEntry {
@@ -128,6 +128,42 @@ async fn what_another_replica_uses_first_is_found() {
     owner.ends().await.unwrap();
     Owner::queued(&shared(&a), "s", "next").await;
     assert_eq!(b.next_queued(&tenant(), &session("s")).await.unwrap(), Some(run("next")));
+}
+
+/// Nothing is read of queues that are known to be empty, until shards come from others.
+#[tokio::test]
+async fn a_queue_that_an_earlier_owner_has_filled_is_found_by_the_next() {
+    let Some(Two { a, b, .. }) = two_stores().await else { return };
+    let next = async |name: &str| b.next_queued(&tenant(), &session(name)).await.unwrap();
+    assert_eq!(next("s").await, None);
+    assert!(!b.used.queues(b.scope.additions()), "no run is queued");
+    Owner::queued(&shared(&a), "s", "first").await;
+    b.scope.add(agentloop_core::cluster::shard::shard_of(&tenant(), &session("s")));
+    assert_eq!(next("s").await, Some(run("first")));
+
+    // Those of other sessions do not hide it, and it is read as long as somebody has a queue.
+    Owner::queued(&shared(&a), "t", "second").await;
+    assert_eq!((next("t").await, next("u").await), (Some(run("second")), None));
+    assert!(b.used.queues(b.scope.additions()));
+}
+
+#[tokio::test]
+async fn a_replica_finds_its_own_queues() {
+    let Some(Two { b, .. }) = two_stores().await else { return };
+    assert_eq!(b.next_queued(&tenant(), &session("s")).await.unwrap(), None);
+    Owner::queued(&shared(&b), "s", "own").await;
+    assert_eq!(b.next_queued(&tenant(), &session("s")).await.unwrap(), Some(run("own")));
+}
+
+#[tokio::test]
+async fn a_start_at_one_replica_sees_a_rule_of_another() {
+    let Some(Two { a, b, .. }) = two_stores().await else { return };
+    let here = session("s");
+    let ids = StartIds { run: None, session: Some(&here) };
+    assert!(!b.start_view(&tenant(), ids).await.unwrap().has_rules);
+    let mut owner = Owner::started(&shared(&a), "t", "r").await;
+    owner.remembers_deny(0, RememberScope::Tenant).await;
+    assert!(b.start_view(&tenant(), ids).await.unwrap().has_rules);
 }
 
 /// The numbers of the first replica are lower, since it has started earlier.

@@ -1,0 +1,70 @@
+use std::sync::Arc;
+
+use agentloop_core::id::{EntryNo, TenantId};
+use agentloop_core::message::{Message, Role};
+use agentloop_core::run::event::{Event, Steer};
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::tool::Digest;
+
+use super::fixture::*;
+use crate::store::{SessionToEnter, StartIds, StartView, Store};
+
+async fn view(store: &Arc<dyn Store>, run_name: Option<&str>, session_name: Option<&str>) -> StartView {
+    let (id, of) = (run_name.map(run), session_name.map(session));
+    let ids = StartIds { run: id.as_ref(), session: of.as_ref() };
+    store.start_view(&tenant(), ids).await.unwrap()
+}
+
+async fn knows(store: &Arc<dyn Store>, run_name: &str) -> bool {
+    view(store, Some(run_name), None).await.is_known
+}
+
+async fn to_enter(store: &Arc<dyn Store>, session_name: &str) -> Option<SessionToEnter> {
+    view(store, None, Some(session_name)).await.session
+}
+
+pub async fn a_start_sees_its_run_and_its_session(store: Arc<dyn Store>) {
+    let nothing = view(&store, Some("r"), Some("s")).await;
+    assert_eq!((nothing.is_known, nothing.session), (false, None));
+    let mut first = Owner::started(&store, "s", "r").await;
+    let mut queued = Owner::queued(&store, "s", "q").await;
+    Owner::queued(&store, "s", "p").await;
+    let both = view(&store, Some("r"), Some("s")).await;
+    let busy = SessionToEnter {
+        created_by: None,
+        last_entry: EntryNo(0),
+        live_run: Some(run("r")),
+        next_queued: None,
+    };
+    assert_eq!((both.is_known, both.session), (true, Some(busy.clone())));
+    assert!(knows(&store, "q").await && !knows(&store, "s").await);
+    let other = TenantId::parse("other").unwrap();
+    let (id, of) = (run("r"), session("s"));
+    let of_other = store.start_view(&other, StartIds { run: Some(&id), session: Some(&of) }).await.unwrap();
+    assert_eq!((of_other.is_known, of_other.session), (false, None));
+
+    first.says("hello").await.unwrap();
+    first.ends().await.unwrap();
+    let free = SessionToEnter { last_entry: EntryNo(1), live_run: None, next_queued: Some(run("q")), ..busy };
+    assert_eq!(to_enter(&store, "s").await, Some(free.clone()));
+    assert!(knows(&store, "r").await, "also when it is over");
+    let claimed = store.claim(&tenant(), &run("q")).await.unwrap().unwrap();
+    queued = Owner { epoch: claimed.epoch, entry: EntryNo(1), ..queued };
+    queued.enters().await.unwrap();
+    let entered = SessionToEnter { live_run: Some(run("q")), next_queued: None, ..free };
+    assert_eq!(to_enter(&store, "s").await, Some(entered));
+}
+
+pub async fn a_start_sees_the_request_that_steered_a_run(store: Arc<dyn Store>) {
+    let mut owner = Owner::started(&store, "s", "r").await;
+    let steer = Steer { id: run("a"), digest: Digest::of(&[b"a"]) };
+    let message = Arc::new(Message::text(Role::User, "more"));
+    let event = Event::MessageHeld { message, steer: Some(steer) };
+    assert!(!knows(&store, "a").await);
+    owner.tell(RunStatus::ModelRunning, vec![event]).await.unwrap();
+    assert!(knows(&store, "a").await);
+    owner.ends().await.unwrap();
+    assert!(store.delete_session(&tenant(), &session("s")).await.unwrap());
+    assert!(!knows(&store, "a").await && !knows(&store, "r").await);
+    assert_eq!(to_enter(&store, "s").await, None);
+}

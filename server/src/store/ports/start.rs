@@ -1,0 +1,36 @@
+//! What a request to start a run looks up before it is written.
+
+use agentloop_core::id::{EntryNo, RunId, SessionId};
+
+/// The ids that a request to start a run has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StartIds<'a> {
+    /// The id of the request, and of the run that it starts.
+    pub run: Option<&'a RunId>,
+    /// The session of the run.
+    pub session: Option<&'a SessionId>,
+}
+
+/// What there is of a run that is to start. All of it was so at one time. The write of the run checks it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartView {
+    /// True if a run has the id, or if a request of this id handed its messages to a run.
+    pub is_known: bool,
+    /// The session, if it exists.
+    pub session: Option<SessionToEnter>,
+    /// False if no rules are remembered for the tenant's runs or for this session.
+    pub has_rules: bool,
+}
+
+/// A session that a run is to enter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionToEnter {
+    /// The caller that created it, if that one was authenticated.
+    pub created_by: Option<String>,
+    /// The last entry.
+    pub last_entry: EntryNo,
+    /// The run that has neither ended nor waits in the queue.
+    pub live_run: Option<RunId>,
+    /// The first run in the queue, if there is no live one.
+    pub next_queued: Option<RunId>,
+}
