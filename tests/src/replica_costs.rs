@@ -1,4 +1,5 @@
-//! The costs of a run at each process of several replicas over one PostgreSQL: the inputs of `agentloop_sim::capacity`.
+//! The costs of a run at each process of two replicas over one PostgreSQL, which own about half of the sessions each. The inputs of
+//! `agentloop_sim::capacity` come from it, though from a time when one of two owned everything.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,17 +32,17 @@ const CALLS: u32 = 500;
 /// The cost of one run, call or delta, in microseconds of processor time but where it says otherwise.
 #[derive(Debug, Clone, Copy)]
 pub struct Spent {
-    /// The cost in the owner's process.
-    pub owner: f64,
-    /// The cost in the replica that stands by.
-    pub standby: f64,
-    /// The cost in the database's process that serves the owner's writing connection.
+    /// The cost in the process of the replica that keeps the tool hosts.
+    pub first: f64,
+    /// The cost in the other replica.
+    pub second: f64,
+    /// The cost in the database's process that serves the writing connection of the first.
     pub writing: f64,
     /// The cost in all other processes of the database.
     pub database: f64,
     /// Bytes of the database's log.
     pub wal: f64,
-    /// Commits of the owner.
+    /// Commits of the first.
     pub commits: f64,
     /// Bytes over loopback: those of callers, model, tool host, database and between replicas.
     pub loopback: f64,
@@ -51,14 +52,14 @@ pub struct Spent {
 
 impl fmt::Display for Spent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Spent { owner, standby, writing, database, wal, commits, loopback, rate } = self;
-        write!(f, "owner {owner:.1} µs, standing by {standby:.1} µs, writing connection {writing:.1} µs, ")?;
+        let Spent { first, second, writing, database, wal, commits, loopback, rate } = self;
+        write!(f, "owner {first:.1} µs, standing by {second:.1} µs, writing connection {writing:.1} µs, ")?;
         write!(f, "rest of the database {database:.1} µs, log {wal:.0} bytes, commits {commits:.3}, ")?;
         write!(f, "loopback {loopback:.0} bytes, {rate:.0}/s")
     }
 }
 
-/// Measures at an owner and at a replica that stands by, and tells each stretch as soon as it is done.
+/// Measures with callers at either replica, and tells each stretch as soon as it is done.
 ///
 /// # Panics
 /// When there is no database of `tests/with-postgres`, or a call fails.
@@ -76,40 +77,40 @@ pub async fn measure(mut tell: impl FnMut(&str, Spent)) {
         log_level: "warn",
         ..Setting::default()
     };
-    let owner = Server::start(&setting).await;
-    let at_owner = owner.client();
-    eventually("an owner", || async { at_owner.server_info().await.ok() }).await;
-    let standby = Server::start(&setting).await;
-    let at_standby = standby.client();
-    let mut bed = Bed::of(&store, owner.pid(), standby.pid()).await;
+    let first = Server::start(&setting).await;
+    let at_first = first.client();
+    eventually("an owner", || async { at_first.server_info().await.ok() }).await;
+    let second = Server::start(&setting).await;
+    let at_second = second.client();
+    let mut bed = Bed::of(&store, first.pid(), second.pid()).await;
 
-    let host = Hosting::at(&bench, &owner).await;
-    bed.runs(&at_owner, 64, WARM_UP, W1).await;
+    let host = Hosting::at(&bench, &first).await;
+    bed.runs(&at_first, 64, WARM_UP, W1).await;
     for callers in [1, 4, 16, 64, 256] {
         let runs = if callers < 16 { RUNS / 4 } else { RUNS };
-        let (spent, _) = bed.runs(&at_owner, callers, runs, W1).await;
-        tell(&format!("a run of W1, {callers} callers, all at the owner"), spent);
+        let (spent, _) = bed.runs(&at_first, callers, runs, W1).await;
+        tell(&format!("a run of W1, {callers} callers and the tool host at the first"), spent);
     }
-    bed.runs(&at_standby, 64, WARM_UP, W1).await;
+    bed.runs(&at_second, 64, WARM_UP, W1).await;
     for callers in [16, 64] {
-        let (spent, _) = bed.runs(&at_standby, callers, RUNS, W1).await;
-        tell(&format!("the same, {callers} callers at the replica that stands by"), spent);
+        let (spent, _) = bed.runs(&at_second, callers, RUNS, W1).await;
+        tell(&format!("the same, {callers} callers at the second"), spent);
     }
-    host.ends(&at_owner).await;
-    let host = Hosting::at(&bench, &standby).await;
-    bed.runs(&at_owner, 64, WARM_UP, W1).await;
+    host.ends(&at_first).await;
+    let host = Hosting::at(&bench, &second).await;
+    bed.runs(&at_first, 64, WARM_UP, W1).await;
     for callers in [16, 64] {
-        let (spent, _) = bed.runs(&at_owner, callers, RUNS, W1).await;
-        tell(&format!("the same, {callers} callers at the owner, the tool host at the other"), spent);
-        let (spent, _) = bed.runs(&at_standby, callers, RUNS, W1).await;
-        tell(&format!("the same, {callers} callers and the tool host at the other"), spent);
+        let (spent, _) = bed.runs(&at_first, callers, RUNS, W1).await;
+        tell(&format!("the same, {callers} callers at the first, the tool host at the second"), spent);
+        let (spent, _) = bed.runs(&at_second, callers, RUNS, W1).await;
+        tell(&format!("the same, {callers} callers and the tool host at the second"), spent);
     }
-    host.ends(&at_owner).await;
-    for (client, place) in [(&at_owner, "at the owner"), (&at_standby, "sent on")] {
+    host.ends(&at_first).await;
+    for (client, place) in [(&at_first, "at the first"), (&at_second, "at the second")] {
         let spent = bed.unary(client, 64).await;
         tell(&format!("a unary call, 64 callers, {place}"), spent);
     }
-    for (client, place) in [(&at_owner, "at the owner"), (&at_standby, "sent on")] {
+    for (client, place) in [(&at_first, "at the first"), (&at_second, "at the second")] {
         let (spent, deltas) = bed.runs(client, 32, 32, PACED).await;
         tell(&format!("a delta, 32 callers, {place}"), spent.for_each(32.0 / f64::from(deltas.max(1))));
     }
@@ -117,8 +118,8 @@ pub async fn measure(mut tell: impl FnMut(&str, Spent)) {
 
 /// The processes of a measurement, and a connection to ask the database.
 struct Bed {
-    owner: u32,
-    standby: u32,
+    first: u32,
+    second: u32,
     db: PgConnection,
     /// The database's first process, whose children are all others.
     postmaster: u32,
@@ -127,11 +128,11 @@ struct Bed {
 /// Processor time, and bytes, that the processes have used since they began.
 struct Used {
     at: Instant,
-    owner: Duration,
-    standby: Duration,
+    first: Duration,
+    second: Duration,
     /// By each process of the database.
     database: BTreeMap<u32, Duration>,
-    /// The process of the owner's writing connection.
+    /// The process of the writing connection of the first.
     writing: u32,
     wal: i64,
     commits: i64,
@@ -139,13 +140,13 @@ struct Used {
 }
 
 impl Bed {
-    async fn of(store: &str, owner: u32, standby: u32) -> Self {
+    async fn of(store: &str, first: u32, second: u32) -> Self {
         let options: PgConnectOptions = store.parse().expect("an address");
         let db = options.connect().await.expect("it can be reached");
         let data = std::env::var_os("AGENTLOOP_TEST_POSTGRES_DATA").expect("tests/with-postgres tells it");
         let file = std::fs::read_to_string(Path::new(&data).join("postmaster.pid")).expect("it runs");
         let postmaster = file.lines().next().and_then(|pid| pid.parse().ok()).expect("it is a number");
-        Self { owner, standby, db, postmaster }
+        Self { first, second, db, postmaster }
     }
 
     async fn used(&mut self) -> Used {
@@ -155,8 +156,8 @@ impl Bed {
         let pid: i32 = row.try_get("pid").expect("a column");
         Used {
             at: Instant::now(),
-            owner: processor_time(self.owner),
-            standby: processor_time(self.standby),
+            first: processor_time(self.first),
+            second: processor_time(self.second),
             database: family(self.postmaster),
             writing: pid.unsigned_abs(),
             wal: row.try_get("wal").expect("a column"),
@@ -175,8 +176,8 @@ impl Bed {
             *(if pid == now.writing { &mut writing } else { &mut database }) += spent;
         }
         let whole = Spent {
-            owner: micros(now.owner - before.owner),
-            standby: micros(now.standby - before.standby),
+            first: micros(now.first - before.first),
+            second: micros(now.second - before.second),
             writing,
             database,
             wal: (now.wal - before.wal) as f64,
@@ -232,8 +233,8 @@ impl Spent {
     /// The same divided among more or fewer.
     fn for_each(self, factor: f64) -> Self {
         Self {
-            owner: self.owner * factor,
-            standby: self.standby * factor,
+            first: self.first * factor,
+            second: self.second * factor,
             writing: self.writing * factor,
             database: self.database * factor,
             wal: self.wal * factor,

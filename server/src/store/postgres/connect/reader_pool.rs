@@ -17,6 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::plans;
 use crate::clock::{Clock as _, SystemClock};
 use crate::lifecycle::Tasks;
 
@@ -49,15 +50,22 @@ struct Shared {
 
 #[derive(Debug)]
 struct Idle {
-    db: PgConnection,
+    reader: Reader,
     since: Instant,
+}
+
+/// A connection, and the number of queries that it was given out for.
+#[derive(Debug)]
+struct Reader {
+    db: PgConnection,
+    uses: u64,
 }
 
 /// A connection that is used. It comes back when this is dropped.
 #[derive(Debug)]
 pub(in crate::store::postgres) struct PooledReader {
     /// `None` once it is on its way back.
-    db: Option<PgConnection>,
+    reader: Option<Reader>,
     /// True if the response to the last query was read to its end.
     is_settled: bool,
     place: Option<OwnedSemaphorePermit>,
@@ -86,9 +94,10 @@ impl ReaderPool {
         let until = Instant::now() + ACQUIRE_TIMEOUT;
         let place = timeout_at(until, self.0.places.clone().acquire_owned());
         let place = place.await.map_err(|_late| Error::PoolTimedOut)?.map_err(|_closed| Error::PoolClosed)?;
-        let db = timeout_at(until, self.0.connection());
-        let db = db.await.map_err(|_late| Error::PoolTimedOut)??;
-        Ok(PooledReader { db: Some(db), is_settled: true, place: Some(place), pool: self.0.clone() })
+        let reader = timeout_at(until, self.0.connection());
+        let mut reader = reader.await.map_err(|_late| Error::PoolTimedOut)??;
+        reader.uses += 1;
+        Ok(PooledReader { reader: Some(reader), is_settled: true, place: Some(place), pool: self.0.clone() })
     }
 
     /// True once it gives out no connections any more.
@@ -105,20 +114,27 @@ impl ReaderPool {
     pub(in crate::store::postgres) async fn close(&self) {
         self.0.places.close();
         let idle = std::mem::take(&mut *self.0.idle.lock());
-        for Idle { db, .. } in idle {
+        for Idle { reader, .. } in idle {
             // A database that does not respond closes it by itself.
-            let _closed = timeout(TEST_WAIT, db.close()).await;
+            let _closed = timeout(TEST_WAIT, reader.db.close()).await;
         }
     }
 }
 
 impl Shared {
     /// The connection that was used last and is alive, or else a new one.
-    async fn connection(&self) -> Result<PgConnection, Error> {
+    async fn connection(&self) -> Result<Reader, Error> {
         loop {
-            let Some(Idle { mut db, since }) = self.idle.lock().pop() else { return self.connect().await };
-            if since.elapsed() <= IDLE_BEFORE_TEST || is_alive(&mut db, TEST_WAIT).await {
-                return Ok(db);
+            let Some(Idle { mut reader, since }) = self.idle.lock().pop() else {
+                return Ok(Reader { db: self.connect().await?, uses: 0 });
+            };
+            let is_good = if plans::are_renewed(reader.uses) {
+                plans::renew(&mut reader.db, TEST_WAIT).await
+            } else {
+                since.elapsed() <= IDLE_BEFORE_TEST || is_alive(&mut reader.db, TEST_WAIT).await
+            };
+            if is_good {
+                return Ok(reader);
             }
         }
     }
@@ -141,17 +157,17 @@ impl Shared {
         SystemClock.now().since(Timestamp(self.given_up.load(Ordering::Relaxed))) <= TESTED_FOR
     }
 
-    fn keep(&self, db: PgConnection) {
+    fn keep(&self, reader: Reader) {
         if !self.places.is_closed() {
-            self.idle.lock().push(Idle { db, since: Instant::now() });
+            self.idle.lock().push(Idle { reader, since: Instant::now() });
         }
     }
 
     /// Keeps a connection whose query may be under way, once that has ended. Its place stays taken until then.
-    async fn keep_once_settled(&self, mut db: PgConnection, place: OwnedSemaphorePermit) {
+    async fn keep_once_settled(&self, mut reader: Reader, place: OwnedSemaphorePermit) {
         let wait = if self.gave_up_lately() { TEST_WAIT } else { Duration::MAX };
-        if is_alive(&mut db, wait).await {
-            self.keep(db);
+        if is_alive(&mut reader.db, wait).await {
+            self.keep(reader);
         }
         drop(place);
     }
@@ -168,7 +184,7 @@ impl Deref for PooledReader {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        self.db.as_ref().expect("it is there until this is dropped")
+        &self.reader.as_ref().expect("it is there until this is dropped").db
     }
 }
 
@@ -176,20 +192,20 @@ impl Deref for PooledReader {
 impl DerefMut for PooledReader {
     fn deref_mut(&mut self) -> &mut PgConnection {
         self.is_settled = false;
-        self.db.as_mut().expect("it is there until this is dropped")
+        &mut self.reader.as_mut().expect("it is there until this is dropped").db
     }
 }
 
 impl Drop for PooledReader {
     fn drop(&mut self) {
-        let (Some(db), Some(place)) = (self.db.take(), self.place.take()) else { return };
+        let (Some(reader), Some(place)) = (self.reader.take(), self.place.take()) else { return };
         if self.is_settled && !self.pool.gave_up_lately() {
-            return self.pool.keep(db);
+            return self.pool.keep(reader);
         }
         // It ends with the connection, and nobody waits for it. Without a runtime the process is about to end.
         if Handle::try_current().is_ok() {
             let pool = self.pool.clone();
-            let settling = async move { pool.keep_once_settled(db, place).await };
+            let settling = async move { pool.keep_once_settled(reader, place).await };
             drop(self.pool.tasks.spawn_contained("settle reader", settling));
         }
     }

@@ -51,6 +51,25 @@ async fn a_query_is_one_trip_to_the_database() {
     assert_eq!(sent[0], sent[1]);
 }
 
+/// What was planned for empty tables is planned again when there may be rows.
+#[tokio::test]
+async fn plans_are_made_anew_after_some_queries() {
+    let Some(schema) = Schema::new().await else { return };
+    let wire = Wire::to(&schema.options).await;
+    let pool = ReaderPool::new(wire.options.url.expose().parse().unwrap(), 1, Tasks::new());
+    let mut sent = Vec::new();
+    for _ in 0..600 {
+        let before = wire.requested();
+        sqlx::query("SELECT 1").fetch_one(&pool).await.unwrap();
+        sent.push(wire.requested() - before);
+    }
+    let usual = sent[1];
+    // The first one connects.
+    let more: Vec<usize> = (1..sent.len()).filter(|query| sent[*query] != usual).collect();
+    assert_eq!(more, [256, 512]);
+    assert!(sent[256] > usual + "DISCARD PLANS".len());
+}
+
 /// Callers that leave cannot have the database do more at a time than there are connections.
 #[tokio::test]
 async fn a_query_that_nobody_waits_for_keeps_its_place_until_it_ends() {

@@ -7,6 +7,7 @@ use sqlx::{ConnectOptions as _, Error, Executor as _, PgConnection};
 use tokio::time::Instant;
 
 use crate::clock::{Clock as _, SystemClock};
+use crate::store::postgres::connect::plans;
 use crate::store::postgres::owner::{self, ConnectError, ServerKind};
 use crate::store::postgres::write::own::{WriteOp, WriteReply, WriteRequest};
 use crate::store::postgres::write::task::{AttemptError, Writer};
@@ -15,10 +16,6 @@ use crate::store::support::write::SessionOp;
 
 /// Longest time in which a new connection is made and takes the place of the lost one.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
-/// Commits of a server after which the plans of its statements are made anew: at the first number and at each double of it, up
-/// to the second. PostgreSQL keeps a plan until it has statistics, which takes it a minute, and a plan for empty tables may
-/// read all rows of a tenant to find one of them.
-const PLANS_RENEWED_AT: (i64, i64) = (256, 65_536);
 /// Longest time from one failure to connect to the next while a write waits: that of an attempt, and as much for the way of the
 /// next write.
 const TRIES_WITHIN: Millis = Millis::secs(20);
@@ -155,7 +152,11 @@ impl Writer {
         }
         match done {
             Ok(replies) => {
-                self.db = if are_plans_renewed(batch) { with_new_plans(db).await } else { Some(db) };
+                self.db = if plans::are_renewed(batch.unsigned_abs()) {
+                    with_new_plans(db).await
+                } else {
+                    Some(db)
+                };
                 Ok(replies)
             }
             Err(AttemptError::Refused(error)) => {
@@ -176,25 +177,7 @@ fn may_leave_rows(requests: &[WriteRequest]) -> bool {
     requests.iter().any(|request| matches!(request.op, WriteOp::Session(SessionOp::Delete(_))))
 }
 
-/// True if the plans of statements are made anew after the server's commit of this number.
-fn are_plans_renewed(batch: i64) -> bool {
-    let (first, last) = PLANS_RENEWED_AT;
-    (first..=last).contains(&batch) && batch.count_ones() == 1
-}
-
 /// The connection, whose statements are planned again. `None` if it is lost: the next commit connects again.
 pub(in crate::store::postgres) async fn with_new_plans(mut db: PgConnection) -> Option<PgConnection> {
-    let discarded = tokio::time::timeout(COMMIT_WAIT, db.execute("DISCARD PLANS")).await;
-    matches!(discarded, Ok(Ok(_))).then_some(db)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plans_are_renewed_while_a_database_grows() {
-        let renewed: Vec<i64> = (0..200_000).filter(|batch| are_plans_renewed(*batch)).collect();
-        assert_eq!(renewed, [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536]);
-    }
+    plans::renew(&mut db, COMMIT_WAIT).await.then_some(db)
 }

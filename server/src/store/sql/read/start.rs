@@ -15,10 +15,11 @@ pub(in crate::store) async fn start_view<R: SqlReader>(
     tenant: &TenantId,
     ids: StartIds<'_>,
 ) -> Result<StartView, StoreError> {
+    // No run and no session has the empty id. With NULL in its place, PostgreSQL would plan each query of its own.
     let query = Query::new(R::Dialect::START_VIEW)
         .with(tenant.as_str())
-        .with(ids.run.map(RunId::as_str))
-        .with(ids.session.map(SessionId::as_str));
+        .with(ids.run.map_or("", RunId::as_str))
+        .with(ids.session.map_or("", SessionId::as_str));
     one(db, query, view)
         .await
         .and_then(|view| view.ok_or(Error::RowNotFound))
