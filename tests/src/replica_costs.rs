@@ -53,7 +53,10 @@ pub struct Spent {
 impl fmt::Display for Spent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Spent { first, second, writing, database, wal, commits, loopback, rate } = self;
-        write!(f, "owner {first:.1} µs, standing by {second:.1} µs, writing connection {writing:.1} µs, ")?;
+        write!(
+            f,
+            "first replica {first:.1} µs, second {second:.1} µs, writing connection {writing:.1} µs, "
+        )?;
         write!(f, "rest of the database {database:.1} µs, log {wal:.0} bytes, commits {commits:.3}, ")?;
         write!(f, "loopback {loopback:.0} bytes, {rate:.0}/s")
     }
@@ -79,7 +82,7 @@ pub async fn measure(mut tell: impl FnMut(&str, Spent)) {
     };
     let first = Server::start(&setting).await;
     let at_first = first.client();
-    eventually("an owner", || async { at_first.server_info().await.ok() }).await;
+    eventually("a replica", || async { at_first.server_info().await.ok() }).await;
     let second = Server::start(&setting).await;
     let at_second = second.client();
     let mut bed = Bed::of(&store, first.pid(), second.pid()).await;

@@ -25,7 +25,7 @@ impl Engine {
         &self,
         permit: StartPermit,
         request: &StartRequest,
-        view: &StartView,
+        view: StartView,
     ) -> Result<StartedRun, EngineError> {
         let RunKey { tenant, run } = permit.key().clone();
         let session = request.session.clone().unwrap_or_else(|| self.new_session_id(&tenant));
@@ -35,6 +35,8 @@ impl Engine {
             true => Some(self.reserve_session(&tenant, author, &session).await?),
             false => None,
         };
+        // Quotas may have waited for a sum. By now somebody may have remembered a rule, or made the session.
+        let view = if self.quotas().is_some() { self.start_view(request).await? } else { view };
         let session_state = session_state(view.session.as_ref(), request)?;
         match (session_state, request.on_busy) {
             (SessionState::Free(last_entry), _) if request.imports => {

@@ -72,7 +72,7 @@ impl Engine {
             let author = request.author.name.as_deref();
             self.check_work(&request.tenant, author).await?;
             let _memory = self.reserve_for_start(&request)?;
-            match self.admit(permit, &request, &view).await {
+            match self.admit(permit, &request, view).await {
                 Err(error @ EngineError::Store(StoreError::Unavailable { .. })) => {
                     // The write may have reached the store. The retry starts the run then.
                     self.retry_later(key);
@@ -91,8 +91,8 @@ impl Engine {
         Err(EngineError::Store(StoreError::SessionMoved))
     }
 
-    /// What there is of the run. A request without ids starts a new run in a new session, of which nothing is there but rules.
-    async fn start_view(&self, request: &StartRequest) -> Result<StartView, StoreError> {
+    /// Looks up the ids of the request. Without any, it starts a new run in a new session, for which there may be rules alone.
+    pub(super) async fn start_view(&self, request: &StartRequest) -> Result<StartView, StoreError> {
         let ids = StartIds { run: request.run.as_ref(), session: request.session.as_ref() };
         if ids == (StartIds { run: None, session: None }) {
             return Ok(StartView { is_known: false, session: None, has_rules: true });

@@ -48,18 +48,21 @@ async fn rules(store: &Arc<dyn Store>, of: Option<&str>) -> Vec<RuleRow> {
     store.rules(&tenant(), of.map(session).as_ref()).await.unwrap()
 }
 
-/// True unless a start in this session is told that there are no rules for it.
-async fn may_have_rules(store: &Arc<dyn Store>, session_name: &str) -> bool {
-    let ids = StartIds { run: None, session: Some(&session(session_name)) };
-    store.start_view(&tenant(), ids).await.unwrap().has_rules
+/// True if a start is told of rules, in this session or in a new one.
+async fn has_rules(store: &Arc<dyn Store>, session_name: Option<&str>) -> bool {
+    let of = session_name.map(session);
+    store.start_view(&tenant(), StartIds { run: None, session: of.as_ref() }).await.unwrap().has_rules
 }
 
 pub async fn a_start_is_told_of_rules(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
+    assert!(!has_rules(&store, Some("s")).await);
     remembers(&mut owner, 0, 1_000, "here", RememberScope::Session).await;
-    assert!(may_have_rules(&store, "s").await);
+    assert!(has_rules(&store, Some("s")).await);
+    assert!(!has_rules(&store, Some("t")).await && !has_rules(&store, None).await);
     remembers(&mut owner, 1, 2_000, "everywhere", RememberScope::Tenant).await;
-    assert!(may_have_rules(&store, "s").await && may_have_rules(&store, "t").await);
+    assert!(has_rules(&store, Some("s")).await && has_rules(&store, Some("t")).await);
+    assert!(has_rules(&store, None).await);
 }
 
 pub async fn what_is_remembered_with_an_answer_is_found(store: Arc<dyn Store>) {

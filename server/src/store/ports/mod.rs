@@ -68,7 +68,8 @@ pub trait Store:
     /// Writes and reads a row, to see that the store can do both now.
     async fn check(&self) -> Result<(), StoreError>;
 
-    /// What there is of a run that is to start. This default reads each part, the rules apart. A store that can reads all at once.
+    /// The state of a run that is to start, and of its session. This default reads one part after the other. A store that can reads
+    /// all at once, as of one time.
     async fn start_view(&self, tenant: &TenantId, ids: StartIds<'_>) -> Result<StartView, StoreError> {
         let is_known = match ids.run {
             Some(id) => self.run(tenant, id).await?.is_some() || self.steered(tenant, id).await?.is_some(),
@@ -85,6 +86,10 @@ pub trait Store:
             }
             _ => None,
         };
-        Ok(StartView { is_known, session, has_rules: true })
+        let rules = match ids.session {
+            Some(session) => self.rules_for_run(tenant, session).await?,
+            None => self.rules(tenant, None).await?,
+        };
+        Ok(StartView { is_known, session, has_rules: !rules.is_empty() })
     }
 }

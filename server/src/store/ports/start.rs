@@ -1,4 +1,4 @@
-//! What a request to start a run looks up before it is written.
+//! The look-up that a request to start a run begins with.
 
 use agentloop_core::id::{EntryNo, RunId, SessionId};
 
@@ -11,7 +11,8 @@ pub struct StartIds<'a> {
     pub session: Option<&'a SessionId>,
 }
 
-/// What there is of a run that is to start. All of it was so at one time. The write of the run checks it again.
+/// The state of a run that is to start, and of its session. The write checks again that the run is new, and that the session is
+/// free and has this last entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartView {
     /// True if a run has the id, or if a request of this id handed its messages to a run.

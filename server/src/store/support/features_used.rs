@@ -14,11 +14,11 @@ pub(in crate::store) struct Features {
 
 /// A flag for each feature.
 ///
-/// **Invariant:** while a flag is false, the tables of its feature have no row. A flag is set before the first row is
+/// **Invariant:** while the flag of steering or rules is false, its table has no row. A flag is set before the first row is
 /// written, and is never cleared.
 ///
-/// Queues are those of sessions that this server owns. Earlier owners of its shards may have filled some. So their flag counts
-/// as set after each gain of a shard, until the database was seen to have no queued run.
+/// The flag of queues is about sessions that this server owns. Earlier owners of its shards may have queued runs. So it counts as
+/// set after each gain of a shard, until the database was seen to have no queued run.
 #[derive(Debug)]
 pub(in crate::store) struct FeaturesUsed {
     steers: AtomicBool,
@@ -69,6 +69,13 @@ impl FeaturesUsed {
     /// True if a run may wait in the queue of a session of this server, which has gained so many shards.
     pub(in crate::store) fn queues(&self, gains: u64) -> bool {
         self.queues.load(Ordering::Acquire) || self.gains_without_queues.load(Ordering::Acquire) != gains
+    }
+
+    /// Notes that a run was seen in a queue.
+    pub(in crate::store) fn note_queue(&self) {
+        if !self.queues.load(Ordering::Relaxed) {
+            self.queues.store(true, Ordering::Release);
+        }
     }
 
     /// True if it is worth a look whether any run is queued: once after each gain, unless this server has queued one.
@@ -123,7 +130,7 @@ mod tests {
     fn a_server_that_queues_a_run_looks_for_good() {
         let used = FeaturesUsed::beside_others();
         assert!(used.may_look_at_queues(1));
-        used.queues.store(true, Ordering::Release);
+        used.note_queue();
         used.note_no_queues(1);
         assert!(used.queues(1) && !used.may_look_at_queues(2));
     }

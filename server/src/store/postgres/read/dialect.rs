@@ -153,7 +153,8 @@ impl Dialect for PostgresDialect {
     ORDER BY t.queue_no LIMIT 1";
 
     const ANY_QUEUED: &str = "
-    SELECT EXISTS (SELECT 1 FROM run_states WHERE queue_no IS NOT NULL) AS queues";
+    SELECT coalesce((SELECT true FROM run_states WHERE queue_no IS NOT NULL
+                     ORDER BY session_no, queue_no LIMIT 1), false) AS queues";
 
     const START_VIEW: &str = "
     SELECT EXISTS (SELECT 1 FROM run_rows WHERE tenant = $1 AND run_id = $2)

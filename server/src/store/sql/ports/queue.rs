@@ -19,7 +19,7 @@ impl<S: SqlStore> QueueStore for S {
         // A queued run of an earlier owner is in what is read from here on.
         if found.is_none()
             && self.used().may_look_at_queues(gains)
-            && !read::any_queued(self.readers()).await?
+            && matches!(read::any_queued(self.readers()).await, Ok(false))
         {
             self.used().note_no_queues(gains);
         }
@@ -27,7 +27,11 @@ impl<S: SqlStore> QueueStore for S {
     }
 
     async fn queue_heads(&self) -> Result<Vec<RunKey>, StoreError> {
-        read::queue_heads(self.readers()).await
+        let heads = read::queue_heads(self.readers()).await?;
+        if !heads.is_empty() {
+            self.used().note_queue();
+        }
+        Ok(heads)
     }
 
     async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {

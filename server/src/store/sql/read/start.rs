@@ -1,4 +1,4 @@
-//! The query for what a request to start a run looks up.
+//! The query that a request to start a run begins with.
 
 use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
 use sqlx::Error;
@@ -9,7 +9,7 @@ use crate::store::sql::query::Query;
 use crate::store::sql::reader::{Dialect, SqlReader};
 use crate::store::{SessionToEnter, StartIds, StartView, StoreError};
 
-/// What there is of a run that is to start.
+/// The state of a run that is to start, and of its session, at one time.
 pub(in crate::store) async fn start_view<R: SqlReader>(
     db: &R,
     tenant: &TenantId,

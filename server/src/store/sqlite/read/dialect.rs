@@ -138,7 +138,8 @@ impl Dialect for SqliteDialect {
     ORDER BY r.queue_no LIMIT 1";
 
     const ANY_QUEUED: &str = "
-    SELECT EXISTS (SELECT 1 FROM runs INDEXED BY runs_queued WHERE queue_no IS NOT NULL) AS queues";
+    SELECT coalesce((SELECT true FROM runs INDEXED BY runs_queued WHERE queue_no IS NOT NULL
+                     ORDER BY session_no, queue_no LIMIT 1), false) AS queues";
 
     const START_VIEW: &str = "
     SELECT EXISTS (SELECT 1 FROM runs WHERE tenant = $1 AND run_id = $2)

@@ -4,18 +4,17 @@ use std::collections::BTreeMap;
 
 use sqlx::{AssertSqlSafe, Row as _};
 
-use agentloop_core::run::human::RememberScope;
 use agentloop_core::time::Millis;
 
 use super::*;
-use crate::store::conformance::fixture::{Owner, run, session, tenant};
+use crate::store::conformance::fixture::{run, session, tenant};
 use crate::store::sql::read;
 use crate::store::sql::reader::Dialect as _;
 use crate::store::sql::write::sessions as shared;
 use crate::store::sqlite::read::{self as own, SqliteDialect};
 use crate::store::sqlite::{index, write::jobs, write::sessions, write::statements};
 use crate::store::support::page::Cursor;
-use crate::store::{RunFilter, SessionFilter, StartIds, TimeRange};
+use crate::store::{RunFilter, SessionFilter, TimeRange};
 
 async fn plan(db: &SqlitePool, sql: &str) -> Vec<String> {
     let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
@@ -57,20 +56,6 @@ async fn check_search(store: &SqliteStore, sql: &str, index: &str) {
             || step.contains("runs_due")
             || step.contains("jobs_due");
         assert!(bounded, "reads a whole table: {sql}\n{all}");
-    }
-}
-
-#[tokio::test]
-async fn a_start_is_told_that_there_are_no_rules_for_it() {
-    let (store, _directory) = fresh().await;
-    let shared: Arc<dyn Store> = store.clone();
-    let mut owner = Owner::started(&shared, "t", "r").await;
-    owner.remembers_deny(1, RememberScope::Session).await;
-    let (here, there) = (session("s"), session("t"));
-    for (session, has_rules) in [(&here, false), (&there, true)] {
-        let view =
-            shared.start_view(&tenant(), StartIds { run: None, session: Some(session) }).await.unwrap();
-        assert_eq!(view.has_rules, has_rules, "{session}");
     }
 }
 
@@ -124,6 +109,7 @@ async fn no_query_reads_a_whole_table() {
         "remembered_rules_by_session (tenant=? AND session_id=?)",
     )
     .await;
+    check(&store, SqliteDialect::ANY_QUEUED, "runs_queued").await;
     check(&store, SqliteDialect::QUEUE_HEADS, "runs_queued").await;
     check(&store, SqliteDialect::INTERRUPTED, "runs_queued").await;
     check(&store, SqliteDialect::INTERRUPTED_IN, "runs_queued").await;

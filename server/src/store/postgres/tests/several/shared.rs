@@ -141,7 +141,7 @@ async fn a_queue_that_an_earlier_owner_has_filled_is_found_by_the_next() {
     b.scope.add(agentloop_core::cluster::shard::shard_of(&tenant(), &session("s")));
     assert_eq!(next("s").await, Some(run("first")));
 
-    // Those of other sessions do not hide it, and it is read as long as somebody has a queue.
+    // Queues of other sessions do not hide it, and it is read as long as somebody has a queue.
     Owner::queued(&shared(&a), "t", "second").await;
     assert_eq!((next("t").await, next("u").await), (Some(run("second")), None));
     assert!(b.used.queues(b.scope.additions()));
