@@ -10,6 +10,7 @@ mod support {
     pub(crate) mod start_request;
 }
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentloop_core::agent::{BackgroundPolicy, RunSpec};
@@ -17,10 +18,11 @@ use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
 use agentloop_core::model::delta::Delta;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
+use agentloop_server::auth::{Quota, QuotaLimits, QuotaScope, Quotas};
 use agentloop_server::engine::error::EngineError;
-use agentloop_server::engine::{Engine, EngineParts, StartRequest};
+use agentloop_server::engine::{Author, Engine, EngineOptions, EngineParts, StartRequest};
 use agentloop_server::model::{Model, ModelError, ModelRequest};
-use agentloop_server::store::{PageRequest, SessionFilter, SessionStore as _, Store};
+use agentloop_server::store::{NewSession, PageRequest, SessionFilter, SessionStore as _, Store};
 use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use parking_lot::Mutex;
@@ -124,6 +126,40 @@ async fn a_start_that_races_with_a_deletion_sees_nothing_of_the_deleted_session(
             assert!(!format!("{request:?}").contains("the old secret"), "{request:?}");
         }
     }
+}
+
+/// The start has seen its caller's session, and waits to know how much that one has stored. Then the session is another one's.
+#[tokio::test]
+async fn a_start_that_waits_for_a_quota_enters_no_session_that_has_become_anothers() {
+    let (store, model) = (held_store().await, Reader::default());
+    let mut limits = QuotaLimits::default();
+    limits.set(Quota::StoredBytes, QuotaScope::Principal, Some(1 << 30));
+    let options = EngineOptions { quotas: Quotas::new(limits), ..EngineOptions::default() };
+    let tools = RemoteTools::new(RemoteToolsOptions::default(), Timestamp(0), Vec::new());
+    let parts = EngineParts { options, ..EngineParts::default() };
+    let engine = parts.start(store.clone(), one_model(model.clone()), tools);
+    let of = |name: &str| NewSession {
+        tenant: TenantId::local(),
+        session: session("s"),
+        title: String::new(),
+        labels: BTreeMap::new(),
+        created_at: Timestamp(1),
+        created_by: Some(name.to_owned()),
+    };
+    store.create_session(of("ada")).await.expect("made");
+    let author = Author { name: Some("ada".to_owned()), only_own: true, ..Author::default() };
+    let hold = store.intercept.hold_next("stored_bytes");
+    let start = engine.start(StartRequest { author, create_session: false, ..request("s", "r", "a secret") });
+    let others = async {
+        hold.reached().await;
+        assert!(store.delete_session(&TenantId::local(), &session("s")).await.expect("it is free"));
+        store.create_session(of("bob")).await.expect("made");
+        hold.release();
+    };
+    let (started, ()) = Box::pin(in_time(async { tokio::join!(start, others) })).await;
+    assert!(matches!(started, Err(EngineError::SessionNotFound)), "{started:?}");
+    let entries = store.entries(&TenantId::local(), &session("s"), EntryNo(0), 9).await.expect("read");
+    assert_eq!(entries.len(), 0, "{entries:?}");
 }
 
 /// A model that answers once it may.
