@@ -16,6 +16,7 @@ mod support;
 #[expect(clippy::unwrap_used, missing_docs, reason = "what it holds is tests, wherever they are compiled")]
 pub mod conformance;
 
+use self::ports::start_in_parts;
 pub use self::ports::{
     Answerer, AnswersInput, Append, AuditStore, BlobBounds, BlobReader, BlobRow, BlobStore, BlobUpload,
     CallTitles, Claimed, ClaimedRow, CreateRun, EntryRow, EntrySource, EntrySpan, EntryStretch, GroupedRun,

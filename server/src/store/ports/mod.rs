@@ -37,6 +37,7 @@ pub use self::session::{
     ListedEntry, NewFork, NewSession, PROJECT_LABEL, SessionFilter, SessionRow, SessionStore, SessionUpdate,
     USER_LABEL,
 };
+pub(in crate::store) use self::start::start_in_parts;
 pub use self::start::{SessionToEnter, StartIds, StartView};
 pub use self::tools::{HostClaim, StoredTools, ToolRow, ToolStore};
 pub use self::usage::{GroupedRun, UsageGroups, UsageKey, UsageQuery, UsageRow};
@@ -71,25 +72,6 @@ pub trait Store:
     /// The state of a run that is to start, and of its session. This default reads one part after the other. A store that can reads
     /// all at once, as of one time.
     async fn start_view(&self, tenant: &TenantId, ids: StartIds<'_>) -> Result<StartView, StoreError> {
-        let is_known = match ids.run {
-            Some(id) => self.run(tenant, id).await?.is_some() || self.steered(tenant, id).await?.is_some(),
-            None => false,
-        };
-        let found = match ids.session {
-            Some(session) => self.session(tenant, session).await?,
-            None => None,
-        };
-        let session = match (found, ids.session) {
-            (Some(SessionRow { created_by, last_entry, live_run, .. }), Some(session)) => {
-                let next_queued = self.next_queued(tenant, session).await?;
-                Some(SessionToEnter { created_by, last_entry, live_run, next_queued })
-            }
-            _ => None,
-        };
-        let rules = match ids.session {
-            Some(session) => self.rules_for_run(tenant, session).await?,
-            None => self.rules(tenant, None).await?,
-        };
-        Ok(StartView { is_known, session, has_rules: !rules.is_empty() })
+        start_in_parts(self, tenant, ids).await
     }
 }

@@ -1,6 +1,8 @@
 //! The look-up that a request to start a run begins with.
 
-use agentloop_core::id::{EntryNo, RunId, SessionId};
+use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
+
+use super::{SessionRow, Store, StoreError};
 
 /// The ids that a request to start a run has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,4 +36,29 @@ pub struct SessionToEnter {
     pub live_run: Option<RunId>,
     /// The first run in the queue, if there is no live one.
     pub next_queued: Option<RunId>,
+}
+
+/// Reads one part of the view after the other.
+pub(in crate::store) async fn start_in_parts<S: Store + ?Sized>(
+    store: &S,
+    tenant: &TenantId,
+    StartIds { run, session }: StartIds<'_>,
+) -> Result<StartView, StoreError> {
+    let is_known = match run {
+        Some(id) => store.run(tenant, id).await?.is_some() || store.steered(tenant, id).await?.is_some(),
+        None => false,
+    };
+    let Some(id) = session else {
+        let has_rules = !store.rules(tenant, None).await?.is_empty();
+        return Ok(StartView { is_known, session: None, has_rules });
+    };
+    let session = match store.session(tenant, id).await? {
+        Some(SessionRow { created_by, last_entry, live_run, .. }) => {
+            let next_queued = store.next_queued(tenant, id).await?;
+            Some(SessionToEnter { created_by, last_entry, live_run, next_queued })
+        }
+        None => None,
+    };
+    let has_rules = !store.rules_for_run(tenant, id).await?.is_empty();
+    Ok(StartView { is_known, session, has_rules })
 }

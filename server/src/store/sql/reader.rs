@@ -79,8 +79,6 @@ pub(in crate::store) trait Dialect {
     const NEXT_QUEUED: &str;
     /// One row with a flag: some run is in a queue. The query looks for one row and stops.
     const ANY_QUEUED: &str;
-    /// One row of what a request to start the run `$2` in the session `$3` looks up.
-    const START_VIEW: &str;
     /// The runs that may enter their sessions now, one for each session. `$1` are the shards.
     const QUEUE_HEADS: &str;
     /// Live runs that a queued run interrupts: its number is below that of ordinary ones. `$1` are the shards.

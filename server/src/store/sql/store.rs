@@ -8,7 +8,7 @@ use super::reader::SqlReader;
 use crate::store::support::damaged::{DamagedQuestions, DamagedSessions};
 use crate::store::support::features_used::FeaturesUsed;
 use crate::store::support::write::{OwnOp, WriteSender};
-use crate::store::{StoreError, UsageQuery, UsageRow};
+use crate::store::{StartIds, StartView, StoreError, UsageQuery, UsageRow};
 
 /// A store over SQL: it has all ports but those for blobs and for the search.
 pub(in crate::store) trait SqlStore: Send + Sync + 'static {
@@ -49,6 +49,13 @@ pub(in crate::store) trait SqlStore: Send + Sync + 'static {
 
     /// Does what follows the deletion of a session. An earlier one may have failed here.
     fn after_deletion(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Looks up a run that is to start, in as many queries as are the least work.
+    fn look_up_start(
+        &self,
+        tenant: &TenantId,
+        ids: StartIds<'_>,
+    ) -> impl Future<Output = Result<StartView, StoreError>> + Send;
 
     /// Adds up the usage of a tenant's runs, by the groups of the query.
     fn add_up(

@@ -15,7 +15,7 @@ use crate::store::postgres::{read, rows};
 use crate::store::sql::store::SqlStore;
 use crate::store::support::damaged::{DamagedQuestions, DamagedSessions};
 use crate::store::support::features_used::FeaturesUsed;
-use crate::store::{StoreError, UsageQuery, UsageRow};
+use crate::store::{StartIds, StartView, StoreError, UsageQuery, UsageRow};
 
 impl SqlStore for PostgresStore {
     type Reader = Readers;
@@ -67,6 +67,10 @@ impl SqlStore for PostgresStore {
     /// large session deleted.
     async fn after_deletion(&self) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    async fn look_up_start(&self, tenant: &TenantId, ids: StartIds<'_>) -> Result<StartView, StoreError> {
+        read::start_view(&self.readers, tenant, ids).await
     }
 
     async fn add_up(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {

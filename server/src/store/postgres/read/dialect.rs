@@ -156,19 +156,6 @@ impl Dialect for PostgresDialect {
     SELECT coalesce((SELECT true FROM run_states WHERE queue_no IS NOT NULL
                      ORDER BY session_no, queue_no LIMIT 1), false) AS queues";
 
-    const START_VIEW: &str = "
-    SELECT EXISTS (SELECT 1 FROM run_rows WHERE tenant = $1 AND run_id = $2)
-           OR EXISTS (SELECT 1 FROM steers WHERE tenant = $1 AND request_id = $2) AS is_known,
-           EXISTS (SELECT 1 FROM remembered_rules WHERE tenant = $1 AND session_id IS NULL)
-           OR EXISTS (SELECT 1 FROM remembered_rules WHERE tenant = $1 AND session_id = $3) AS has_rules,
-           s.created_by, s.last_entry, live.run_id AS live_run,
-           (SELECT r.run_id FROM run_states AS t JOIN runs AS r ON r.run_no = t.run_no
-            WHERE t.session_no = s.session_no AND t.queue_no IS NOT NULL AND s.live_run_no IS NULL
-            ORDER BY t.queue_no LIMIT 1) AS next_queued
-    FROM (SELECT 1) AS one
-    LEFT JOIN sessions AS s ON s.tenant = $1 AND s.session_id = $3
-    LEFT JOIN runs AS live ON live.run_no = s.live_run_no";
-
     const QUEUE_HEADS: &str = "
     SELECT r.tenant, r.run_id FROM run_states AS t
     JOIN runs AS r ON r.run_no = t.run_no

@@ -5,6 +5,7 @@ pub(super) mod audit;
 mod dialect;
 mod search;
 mod shard;
+mod start;
 mod usage;
 
 use std::borrow::Cow;
@@ -15,6 +16,7 @@ use sqlx::{Connection as _, Error, Postgres};
 
 pub(super) use self::dialect::PostgresDialect;
 pub(super) use self::search::find;
+pub(super) use self::start::start_view;
 pub(super) use self::usage::{keep_usage, usage};
 use crate::store::StoreError;
 use crate::store::postgres::connect::readers::Readers;

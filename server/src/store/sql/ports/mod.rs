@@ -24,7 +24,7 @@ impl<S: SqlStore + SearchStore + BlobStore> Store for S {
     }
 
     async fn start_view(&self, tenant: &TenantId, ids: StartIds<'_>) -> Result<StartView, StoreError> {
-        let view = read::start_view(self.readers(), tenant, ids).await?;
+        let view = self.look_up_start(tenant, ids).await?;
         if view.session.as_ref().is_some_and(|session| session.next_queued.is_some()) {
             self.used().note_queue();
         }

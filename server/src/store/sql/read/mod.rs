@@ -9,7 +9,6 @@ mod requests;
 mod rules;
 mod runs;
 mod sessions;
-mod start;
 
 pub(in crate::store) use self::call_titles::call_titles;
 pub(in crate::store) use self::jobs::due_jobs;
@@ -25,7 +24,6 @@ pub(in crate::store) use self::sessions::{
     idle_sessions, session, session_count, session_of_user, session_of_user_query, session_query, sessions,
     stored_bytes, stored_entries, tenants_with_sessions, todos,
 };
-pub(in crate::store) use self::start::start_view;
 
 #[cfg(test)]
 pub(in crate::store) use self::{

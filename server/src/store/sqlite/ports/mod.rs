@@ -13,7 +13,7 @@ use crate::store::sqlite::read;
 use crate::store::sqlite::write::own::{SqliteOp, WriteSender};
 use crate::store::support::damaged::{DamagedQuestions, DamagedSessions};
 use crate::store::support::features_used::FeaturesUsed;
-use crate::store::{StoreError, UsageQuery, UsageRow};
+use crate::store::{StartIds, StartView, StoreError, UsageQuery, UsageRow, start_in_parts};
 
 impl SqlStore for SqliteStore {
     type Reader = SqlitePool;
@@ -68,6 +68,11 @@ impl SqlStore for SqliteStore {
             Some(index) => index.delete().await,
             None => Ok(()),
         }
+    }
+
+    /// Most reads are left out, since nothing of their kind is stored.
+    async fn look_up_start(&self, tenant: &TenantId, ids: StartIds<'_>) -> Result<StartView, StoreError> {
+        start_in_parts(self, tenant, ids).await
     }
 
     async fn add_up(&self, tenant: &TenantId, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {

@@ -141,19 +141,6 @@ impl Dialect for SqliteDialect {
     SELECT coalesce((SELECT true FROM runs INDEXED BY runs_queued WHERE queue_no IS NOT NULL
                      ORDER BY session_no, queue_no LIMIT 1), false) AS queues";
 
-    const START_VIEW: &str = "
-    SELECT EXISTS (SELECT 1 FROM runs WHERE tenant = $1 AND run_id = $2)
-           OR EXISTS (SELECT 1 FROM steers WHERE tenant = $1 AND request_id = $2) AS is_known,
-           EXISTS (SELECT 1 FROM remembered_rules WHERE tenant = $1 AND session_id IS NULL)
-           OR EXISTS (SELECT 1 FROM remembered_rules WHERE tenant = $1 AND session_id = $3) AS has_rules,
-           s.created_by, s.last_entry, live.run_id AS live_run,
-           (SELECT r.run_id FROM runs AS r
-            WHERE r.session_no = s.session_no AND r.queue_no IS NOT NULL AND s.live_run_no IS NULL
-            ORDER BY r.queue_no LIMIT 1) AS next_queued
-    FROM (SELECT 1) AS one
-    LEFT JOIN sessions AS s ON s.tenant = $1 AND s.session_id = $3
-    LEFT JOIN runs AS live ON live.run_no = s.live_run_no";
-
     const QUEUE_HEADS: &str = "
     SELECT r.tenant, r.run_id FROM runs AS r
     JOIN sessions AS s ON s.session_no = r.session_no

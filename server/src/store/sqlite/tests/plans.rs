@@ -101,14 +101,6 @@ async fn no_query_reads_a_whole_table() {
     check(&store, shared::SET_NOTES, "sqlite_autoindex_sessions_1").await;
     check(&store, sessions::UPDATE, "sqlite_autoindex_sessions_1").await;
     check(&store, SqliteDialect::NEXT_QUEUED, "runs_queued").await;
-    // The one row that everything is joined to is no table.
-    check_search(&store, SqliteDialect::START_VIEW, "runs_queued").await;
-    check_search(
-        &store,
-        SqliteDialect::START_VIEW,
-        "remembered_rules_by_session (tenant=? AND session_id=?)",
-    )
-    .await;
     check(&store, SqliteDialect::ANY_QUEUED, "runs_queued").await;
     check(&store, SqliteDialect::QUEUE_HEADS, "runs_queued").await;
     check(&store, SqliteDialect::INTERRUPTED, "runs_queued").await;
