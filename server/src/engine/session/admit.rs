@@ -17,7 +17,7 @@ use crate::engine::run::table::{LiveRunsBound, StartPermit};
 use crate::engine::run::task::RunWrite;
 use crate::engine::session::first_input::{FirstInput, create_run};
 use crate::engine::session::request::{Author, OnBusy, StartRequest, StartedRun};
-use crate::store::{NewSession, SessionToEnter, StartView, StoreError};
+use crate::store::{NewSession, RuleRow, SessionToEnter, StartView, StoreError};
 
 impl Engine {
     /// Admits a request whose run does not exist yet.
@@ -37,7 +37,7 @@ impl Engine {
         };
         // Quotas may have waited for a sum. By now somebody may have remembered a rule, or made the session.
         let view = if self.quotas().is_some() { self.start_view(request).await? } else { view };
-        let session_state = session_state(view.session.as_ref(), request)?;
+        let session_state = session_state(view.session, request)?;
         match (session_state, request.on_busy) {
             (SessionState::Free(last_entry), _) if request.imports => {
                 let last_entry =
@@ -51,11 +51,12 @@ impl Engine {
                     LiveRunsBound { max: options.max_live_runs, leaves_places: options.tenants_leave_places };
                 permit.try_take_place(bound)?;
                 let use_permit = self.deps().quotas.hold_run(&tenant, author)?;
-                // The view has the session free, or rules are read after it: no earlier run can add one any more.
-                let request = match view.has_rules {
-                    true => self.with_remembered_rules(&tenant, &session, request).await?,
-                    false => Cow::Borrowed(request),
+                // These are read with the session, which was free, or after it: no earlier run can add one any more.
+                let rules = match view.rules {
+                    Some(rules) => rules,
+                    None => self.store().rules_for_run(&tenant, &session).await?,
                 };
+                let request = with_remembered_rules(request, rules);
                 self.check_tool_choice(&tenant, &request.spec)?;
                 // Last: a run that is refused leaves no session behind.
                 let last_entry =
@@ -151,22 +152,6 @@ impl Engine {
         self.write_new_run(permit, session, history, input, write).await
     }
 
-    /// The request with the remembered rules added to its spec. The run's journal then has them: rules that are deleted
-    /// later still hold for this run.
-    async fn with_remembered_rules<'r>(
-        &self,
-        tenant: &TenantId,
-        session: &SessionId,
-        request: &'r StartRequest,
-    ) -> Result<Cow<'r, StartRequest>, EngineError> {
-        let remembered = self.remembered_rules(tenant, Some(session)).await?;
-        let mut request = Cow::Borrowed(request);
-        if !remembered.is_empty() {
-            Arc::make_mut(&mut request.to_mut().spec).tool_policy.rules.extend(remembered);
-        }
-        Ok(request)
-    }
-
     /// The last entry of a free session. A session that does not exist is created before the run, and not by the run's write.
     /// That write does not look at owners, and somebody else may have created the session in between.
     async fn create_if_missing(
@@ -205,11 +190,19 @@ enum SessionState {
     Queued(RunId),
 }
 
+/// The request with remembered rules added to its spec. The run's journal then has them: rules that are deleted later still
+/// hold for this run.
+fn with_remembered_rules(request: &StartRequest, rules: Vec<RuleRow>) -> Cow<'_, StartRequest> {
+    let mut request = Cow::Borrowed(request);
+    if !rules.is_empty() {
+        let remembered = rules.into_iter().map(|row| row.rule);
+        Arc::make_mut(&mut request.to_mut().spec).tool_policy.rules.extend(remembered);
+    }
+    request
+}
+
 /// The state of the session for a new run. The store checks it again at the write.
-fn session_state(
-    found: Option<&SessionToEnter>,
-    request: &StartRequest,
-) -> Result<SessionState, EngineError> {
+fn session_state(found: Option<SessionToEnter>, request: &StartRequest) -> Result<SessionState, EngineError> {
     let found = match found {
         _ if request.session.is_none() => return Ok(SessionState::Free(Some(EntryNo(0)))),
         Some(found) if !request.author.may_use(found.created_by.as_deref()) => {
@@ -221,9 +214,9 @@ fn session_state(
         None if request.create_session => return Ok(SessionState::Free(Some(EntryNo(0)))),
         None => return Err(EngineError::SessionNotFound),
     };
-    if let Some(run) = &found.live_run {
-        return Ok(SessionState::Busy(run.clone()));
-    }
-    let free = SessionState::Free(Some(found.last_entry));
-    Ok(found.next_queued.clone().map_or(free, SessionState::Queued))
+    Ok(match (found.live_run, found.next_queued) {
+        (Some(live), _) => SessionState::Busy(live),
+        (None, Some(next)) => SessionState::Queued(next),
+        (None, None) => SessionState::Free(Some(found.last_entry)),
+    })
 }

@@ -95,7 +95,7 @@ impl Engine {
     pub(super) async fn start_view(&self, request: &StartRequest) -> Result<StartView, StoreError> {
         let ids = StartIds { run: request.run.as_ref(), session: request.session.as_ref() };
         if ids == (StartIds { run: None, session: None }) {
-            return Ok(StartView { is_known: false, session: None, has_rules: true });
+            return Ok(StartView { is_known: false, session: None, rules: None });
         }
         self.store().start_view(&request.tenant, ids).await
     }

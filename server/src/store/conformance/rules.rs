@@ -48,10 +48,11 @@ async fn rules(store: &Arc<dyn Store>, of: Option<&str>) -> Vec<RuleRow> {
     store.rules(&tenant(), of.map(session).as_ref()).await.unwrap()
 }
 
-/// True if a start is told of rules, in this session or in a new one.
+/// True if the look-up of a start in this session says that there are rules. `None` is a new session.
 async fn has_rules(store: &Arc<dyn Store>, session_name: Option<&str>) -> bool {
     let of = session_name.map(session);
-    store.start_view(&tenant(), StartIds { run: None, session: of.as_ref() }).await.unwrap().has_rules
+    let ids = StartIds { run: None, session: of.as_ref() };
+    store.start_view(&tenant(), ids).await.unwrap().rules.is_none_or(|rules| !rules.is_empty())
 }
 
 pub async fn a_start_is_told_of_rules(store: Arc<dyn Store>) {

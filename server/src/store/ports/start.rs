@@ -2,7 +2,7 @@
 
 use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
 
-use super::{SessionRow, Store, StoreError};
+use super::{RuleRow, SessionRow, Store, StoreError};
 
 /// The ids that a request to start a run has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub struct StartView {
     pub is_known: bool,
     /// The session, if it exists.
     pub session: Option<SessionToEnter>,
-    /// False if no rules are remembered for the tenant's runs or for this session.
-    pub has_rules: bool,
+    /// The rules that a run takes with it when it enters this session, or a new one. `None`: read them, there may be some.
+    pub rules: Option<Vec<RuleRow>>,
 }
 
 /// A session that a run is to enter.
@@ -49,8 +49,8 @@ pub(in crate::store) async fn start_in_parts<S: Store + ?Sized>(
         None => false,
     };
     let Some(id) = session else {
-        let has_rules = !store.rules(tenant, None).await?.is_empty();
-        return Ok(StartView { is_known, session: None, has_rules });
+        let rules = Some(store.rules(tenant, None).await?);
+        return Ok(StartView { is_known, session: None, rules });
     };
     let session = match store.session(tenant, id).await? {
         Some(SessionRow { created_by, last_entry, live_run, .. }) => {
@@ -59,6 +59,7 @@ pub(in crate::store) async fn start_in_parts<S: Store + ?Sized>(
         }
         None => None,
     };
-    let has_rules = !store.rules_for_run(tenant, id).await?.is_empty();
-    Ok(StartView { is_known, session, has_rules })
+    // After the session: if it is free, no earlier run of it can add a rule any more.
+    let rules = Some(store.rules_for_run(tenant, id).await?);
+    Ok(StartView { is_known, session, rules })
 }

@@ -1,4 +1,5 @@
-//! The query that a request to start a run begins with. For PostgreSQL one query is less work than five, each of which is a trip.
+//! The query that a request to start a run begins with. One query is less work than five, each of which is a
+//! trip to the database.
 
 use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
 use sqlx::Error;
@@ -51,5 +52,6 @@ fn view(row: &impl SqlRow) -> Result<StartView, Error> {
             next_queued: run_id_if_any(row, "next_queued")?,
         }),
     };
-    Ok(StartView { is_known: row.flag("is_known")?, session, has_rules: row.flag("has_rules")? })
+    let rules = (!row.flag("has_rules")?).then(Vec::new);
+    Ok(StartView { is_known: row.flag("is_known")?, session, rules })
 }

@@ -9,9 +9,9 @@ use super::replicas::until;
 use super::wire::Wire;
 use super::*;
 use crate::lifecycle::Tasks;
-use crate::store::conformance::fixture::tenant;
+use crate::store::conformance::fixture::{run, session, tenant};
 use crate::store::postgres::connect::reader_pool::ReaderPool;
-use crate::store::{SessionStore as _, UsageQuery};
+use crate::store::{JournalStore as _, SessionStore as _, StartIds, UsageQuery};
 
 /// One connection, and a shell beside it.
 async fn one() -> Option<(ReaderPool, PgConnection)> {
@@ -49,6 +49,27 @@ async fn a_query_is_one_trip_to_the_database() {
     let sent = [direct.requested() - before[0], pooled.requested() - before[1]];
     assert!(sent[0] > 0);
     assert_eq!(sent[0], sent[1]);
+}
+
+/// The run and the session alone would be two.
+#[tokio::test]
+async fn the_look_up_of_a_start_is_one_trip() {
+    let Some(schema) = Schema::new().await else { return };
+    let wire = Wire::to(&schema.options).await;
+    let store = PostgresStore::open(&wire.options).await.unwrap();
+    let (id, of) = (run("r"), session("s"));
+    let ids = StartIds { run: Some(&id), session: Some(&of) };
+    let (mut at_once, mut in_parts) = (0, 0);
+    // The first time, statements are prepared.
+    for _ in 0..2 {
+        let before = wire.requested();
+        store.start_view(&tenant(), ids).await.unwrap();
+        at_once = wire.requested() - before;
+        assert_eq!(store.run(&tenant(), &id).await.unwrap(), None);
+        assert_eq!(store.session(&tenant(), &of).await.unwrap(), None);
+        in_parts = wire.requested() - before - at_once;
+    }
+    assert!(at_once > 0 && at_once < in_parts, "{at_once} bytes, and {in_parts} for the run and the session");
 }
 
 /// Statements that were planned for empty tables are planned again when there may be rows.
