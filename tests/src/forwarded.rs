@@ -21,8 +21,9 @@ use crate::process::{eventually, processor_time};
 const REPLICAS: usize = 3;
 /// Calls of each caller in a measured stretch.
 const CALLS: u32 = 500;
-/// Runs of each caller in a measured stretch, and of the one that calls alone.
+/// Runs of each caller in a measured stretch.
 const RUNS: u32 = 50;
+/// Runs of the one that calls alone.
 const RUNS_ALONE: u32 = 300;
 /// Pieces of each measured answer.
 const PIECES: u32 = 2_000;
@@ -54,7 +55,8 @@ pub struct Cost {
     pub quick_piece_sent_on: f64,
     /// Deltas that carried these pieces, from the owner and from the other.
     pub quick_deltas: [u32; 2],
-    /// The cost of a run with one tool call at a replica without others, callers and the tool host there.
+    /// The cost of a run with one tool call at a replica without others, callers and the tool host there. This and the next two are
+    /// means of all rounds.
     pub run_at_one: f64,
     /// The same at three replicas that own a third each, with callers at all of them in turn, and the host at one that does not keep
     /// the hosts: all processes together.
@@ -72,32 +74,32 @@ pub struct Cost {
     pub cancel_apart: CancelWaits,
 }
 
-/// Makes the same calls at the owners of sessions and at other replicas, by so many callers at a time.
+/// Makes the same calls at the owners of sessions and at other replicas, by so many callers at a time. Runs at one replica
+/// and at three take turns in so many rounds, after one that is not counted.
 ///
 /// # Panics
 /// When there is no database, or a call fails.
-pub async fn measure(callers: u32) -> Cost {
+pub async fn measure(callers: u32, rounds: u32) -> Cost {
     let url =
         postgres::url().expect("AGENTLOOP_TEST_POSTGRES has the address of a database: tests/with-postgres");
     let model = Model::start().await;
     model.forgets().answers(answer);
-    let url = postgres::in_new_schema(url);
-    let setting = Setting {
+    let [alone, url] = [&url, &url].map(|url| postgres::in_new_schema(url.clone()));
+    let setting = |url: &str| Setting {
         provider: format!("kind = \"openai\"\nbase_url = \"{}\"\n", model.base_url()),
         store: Some(format!("url = \"{url}\"")),
         more: "[cluster]\nlisten = \"127.0.0.1:0\"\n".to_owned(),
         log_level: "error",
         ..Setting::default()
     };
-    let mut servers = vec![Server::start(&setting).await];
-    let client = servers[0].client();
-    eventually("an owner", || async { client.server_info().await.ok() }).await;
-    let host = Hosting::of(looking_host(&url_of(&servers[0])), &client).await;
-    let run_at_one = runs(std::slice::from_ref(&client), &servers, callers, RUNS, |run| run).await.0;
-    host.ends(&client).await;
+    let alone = [Server::start(&setting(&alone)).await];
+    let at_alone = [alone[0].client()];
+    eventually("an owner", || async { at_alone[0].server_info().await.ok() }).await;
+    let _host_alone = Hosting::of(looking_host(&url_of(&alone[0])), &at_alone[0]).await;
 
-    for _ in 1..REPLICAS {
-        servers.push(Server::start(&setting).await);
+    let mut servers = Vec::new();
+    for _ in 0..REPLICAS {
+        servers.push(Server::start(&setting(&url)).await);
     }
     let mut owners = Owners::of(&url).await;
     owners.shared_by(REPLICAS).await;
@@ -105,9 +107,21 @@ pub async fn measure(callers: u32) -> Cost {
     let [owner, third] = [(hub + 1) % REPLICAS, (hub + 2) % REPLICAS];
     let clients: Vec<Client> = servers.iter().map(Server::client).collect();
     let host = Hosting::of(looking_host(&url_of(&servers[third])), &clients[third]).await;
-    let (run_at_three, _) = runs(&clients, &servers, callers, RUNS, |run| format!("three-{run}")).await;
-    let (run_at_three_under_load, _) =
-        runs(&clients, &servers, 3 * callers, RUNS, |run| format!("load-{run}")).await;
+    let [mut run_at_one, mut run_at_three, mut run_at_three_under_load] = [0.0; 3];
+    for round in 0..=rounds {
+        let name = |run: String| format!("{round}-{run}");
+        let [one, three] = [
+            runs(&at_alone, &alone, callers, RUNS, name).await.0,
+            runs(&clients, &servers, callers, RUNS, name).await.0,
+        ];
+        let load = runs(&clients, &servers, 3 * callers, RUNS, |run| format!("load-{round}-{run}")).await.0;
+        if round > 0 {
+            let part = 1.0 / f64::from(rounds);
+            run_at_one += part * one;
+            run_at_three += part * three;
+            run_at_three_under_load += part * load;
+        }
+    }
     let own = sessions_of(&mut owners, &servers, owner, RUNS_ALONE as usize).await;
     let (_, run_wait_host_apart) =
         runs(&clients[owner..=owner], &servers, 1, RUNS_ALONE, in_turn(&own)).await;

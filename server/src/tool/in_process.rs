@@ -24,6 +24,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::{AbortHandle, Abortable};
 use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::oneshot;
 
 use crate::cluster::busy_shards::{BusyShard, BusyShards};
 use crate::lifecycle::Tasks;
@@ -262,6 +263,10 @@ impl Tools for InProcess {
             Some(_) => self.grant(origin, call),
             None => self.hosted.seek(origin, call, tool, on),
         }
+    }
+
+    fn seek_response(&self, tenant: &TenantId, call: &CallId) -> Option<oneshot::Receiver<CallUpdate>> {
+        self.hosted.seek_response(tenant, call)
     }
 
     fn is_offer_open(&self, tenant: &TenantId, call: &CallId) -> bool {

@@ -20,6 +20,7 @@ use agentloop_core::tool::{Digest, ToolDeclaration, ToolTerms};
 use agentloop_core::trace::TraceParent;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
 pub use agentloop_core::host::CallUpdate;
 pub use agentloop_core::host::FleetCounts;
@@ -99,6 +100,15 @@ pub enum Seek {
 }
 
 impl Seek {
+    /// The result of a seek that this update tells. Any but a grant or a denial leaves the call in the queue.
+    pub(crate) fn of(update: CallUpdate) -> Self {
+        match update {
+            CallUpdate::Granted { host, instance, terms } => Self::Granted { host, instance, terms },
+            CallUpdate::Denied { message } => Self::Denied(message),
+            _ => Self::Queued,
+        }
+    }
+
     /// The update for a run that takes the call for queued. `None` if it is, or is granted under terms that need no
     /// look-up.
     pub(in crate::tool) fn update(self) -> Option<CallUpdate> {
@@ -162,6 +172,13 @@ pub trait Tools: Send + Sync + 'static {
     /// Seeks a host for a call: the host `on`, which has the run's runtime, or any. Another one than `on` is used only if that is
     /// gone. Idempotent: a second call for the same attempt changes nothing.
     fn seek(&self, origin: &CallOrigin, call: &CallId, tool: &str, on: Option<&HostId>) -> Seek;
+
+    /// The response of another replica, which has the hosts, to the last seek of this call: [`CallUpdate::Granted`] or
+    /// [`CallUpdate::Denied`], which the sink is then not told. Without one, the call is queued. A response that comes after the
+    /// receiver is dropped goes to the sink.
+    fn seek_response(&self, _tenant: &TenantId, _call: &CallId) -> Option<oneshot::Receiver<CallUpdate>> {
+        None
+    }
 
     /// True while a run that offered a call should wait, before it stops, for its host to confirm or reject the call.
     fn is_offer_open(&self, _tenant: &TenantId, _call: &CallId) -> bool {

@@ -435,7 +435,8 @@ impl RunTask {
             .machine
             .handle(Input::Recovered, self.deps.clock.now())
             .expect("a run that has started can be taken over");
-        self.seek_hosts(&mut transition, self.deps.clock.now());
+        // Hosts may take their time: the responses come through the mailbox.
+        let _queued = self.seek_hosts(&mut transition, self.deps.clock.now());
         self.unwritten.records.extend(transition.records);
         // The take-over is no event of the run's own: each retry has one.
         self.is_past_failure = true;

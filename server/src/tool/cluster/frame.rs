@@ -164,6 +164,8 @@ pub(super) enum ToOwner {
         #[serde(rename = "news")]
         update: CallUpdate,
     },
+    /// No host has room for the call that [`ToHub::Seek`] named: it is in the queue.
+    Queued { tenant: TenantId, call: CallId },
     /// The host has done the call: [`crate::tool::CallSink::finished`].
     Finished {
         no: RequestNo,

@@ -235,9 +235,11 @@ impl OpenLink<'_> {
     fn seek(&self, origin: CallOrigin, call: CallId, tool: &str, on: Option<HostId>) {
         let own = &self.cluster.own;
         self.cluster.pending_updates.forget_call(&origin.tenant, &call);
-        if let Some(update) = own.seek(&origin, &call, tool, on.as_ref()).update() {
-            self.sender.send(&ToOwner::CallUpdate { tenant: origin.tenant, call, update });
-        }
+        let tenant = origin.tenant.clone();
+        self.sender.send(&match own.seek(&origin, &call, tool, on.as_ref()).update() {
+            Some(update) => ToOwner::CallUpdate { tenant, call, update },
+            None => ToOwner::Queued { tenant, call },
+        });
     }
 
     /// Looks for the host of a call that the replica has taken over. Updates that the owner before may not have heard come first.

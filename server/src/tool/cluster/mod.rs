@@ -204,9 +204,8 @@ impl ClusterTools {
         state.listed = None;
         self.tools_known.send_replace(true);
         let link = state.link;
-        for (call, open) in state.table.calls() {
-            let origin = open.origin;
-            match open.state {
+        for (call, origin, open) in state.table.calls() {
+            match open {
                 OpenCallState::Sought { tool, on, .. } => {
                     // The run waits for an update, because it was told that the call is queued.
                     let sought = self.own.seek(&origin, &call, &tool, on.as_ref());

@@ -139,12 +139,24 @@ impl ClusterTools {
         };
         match frame {
             ToOwner::CallUpdate { tenant, call, update } => {
+                let is_response = matches!(update, CallUpdate::Granted { .. } | CallUpdate::Denied { .. });
+                let waiting = is_response.then(|| state.table.take_waiting(&tenant, &call)).flatten();
                 match state.table.note(&tenant, &call, &update, link) {
-                    UpdateAction::Pass => self.reports.send(tenant, call, update),
+                    UpdateAction::Pass => {
+                        let left = match waiting {
+                            Some(waiting) => waiting.send(update).err(),
+                            None => Some(update),
+                        };
+                        if let Some(update) = left {
+                            self.reports.send(tenant, call, update);
+                        }
+                    }
                     UpdateAction::GiveBack => sender.send(&ToHub::StopSeeking { tenant, call }),
                     UpdateAction::Drop => {}
                 }
             }
+            // The task that waits for a response learns that there is none.
+            ToOwner::Queued { tenant, call } => drop(state.table.take_waiting(&tenant, &call)),
             ToOwner::Finished { no, tenant, call, result } => {
                 enqueue(no, tenant, EngineRequestKind::Finished { call, result });
             }

@@ -8,6 +8,7 @@ use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{Attempt, CallId, CallKey, CallSlot, Epoch, HostId, RunId, TenantId};
 use agentloop_core::run::effect::Offer;
 use agentloop_core::text::json::encoded_len;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::frame::{Command, CommandNo, ToHub};
@@ -42,10 +43,12 @@ struct WaitingCommand {
 }
 
 /// A call that has a host, or looks for one.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct OpenCall {
     pub(super) origin: CallOrigin,
     pub(super) state: OpenCallState,
+    /// The run's task, while it waits for the hub's response to its seek.
+    waiting: Option<oneshot::Sender<CallUpdate>>,
 }
 
 /// The stage of an open call, as far as the hub has told it.
@@ -98,7 +101,27 @@ impl CallTable {
     pub(super) fn set(&mut self, origin: &CallOrigin, call: &CallId, state: OpenCallState) {
         let key = CallKey::new(origin.tenant.clone(), call.clone());
         self.unrequested.remove(&key);
-        self.calls.insert(key, OpenCall { origin: origin.clone(), state });
+        self.calls.insert(key, OpenCall { origin: origin.clone(), state, waiting: None });
+    }
+
+    /// Has the hub's response to the seek of this call sent to its task. `None` if the call does not look for a host.
+    pub(super) fn wait(&mut self, tenant: &TenantId, call: &CallId) -> Option<oneshot::Receiver<CallUpdate>> {
+        let open = self.calls.get_mut(&CallKey::new(tenant.clone(), call.clone()))?;
+        if !matches!(open.state, OpenCallState::Sought { .. }) {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        open.waiting = Some(sender);
+        Some(receiver)
+    }
+
+    /// The task that waits for the response to the seek of this call, once.
+    pub(super) fn take_waiting(
+        &mut self,
+        tenant: &TenantId,
+        call: &CallId,
+    ) -> Option<oneshot::Sender<CallUpdate>> {
+        self.calls.get_mut(&CallKey::new(tenant.clone(), call.clone()))?.waiting.take()
     }
 
     /// Notes that the call was sent to its host, or may have been.
@@ -193,8 +216,9 @@ impl CallTable {
     }
 
     /// All open calls, to request them again.
-    pub(super) fn calls(&self) -> Vec<(CallId, OpenCall)> {
-        self.calls.iter().map(|(key, open)| (key.call.clone(), open.clone())).collect()
+    pub(super) fn calls(&self) -> Vec<(CallId, CallOrigin, OpenCallState)> {
+        let calls = self.calls.iter();
+        calls.map(|(key, open)| (key.call.clone(), open.origin.clone(), open.state.clone())).collect()
     }
 
     /// Takes the calls that have looked for a host since before this time, each with its tool.
@@ -252,7 +276,7 @@ impl CallTable {
     /// The next frame to send over the present link, of those that wait for room on it.
     pub(super) fn next_frame(&mut self) -> Option<ToHub> {
         while let Some(key) = self.unrequested.pop_first() {
-            let Some(OpenCall { origin, state }) = self.calls.get(&key) else { continue };
+            let Some(OpenCall { origin, state, .. }) = self.calls.get(&key) else { continue };
             let (origin, call) = (origin.clone(), key.call);
             match state.clone() {
                 OpenCallState::Sought { tool, on, .. } => {

@@ -1,6 +1,7 @@
 //! [`Tools`] of a replica: the catalogue is its own, calls go to the hub.
 
 use agentloop_core::agent::RunSpec;
+use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::message::ToolCall;
@@ -8,6 +9,7 @@ use agentloop_core::question::InputAnswer;
 use agentloop_core::run::effect::{CancelCause, Offer};
 use agentloop_core::run::input::{CallFacts, NotOffered};
 use agentloop_core::tool::Digest;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::frame::{Command, ToHub};
@@ -73,6 +75,12 @@ impl Tools for ClusterTools {
             });
         }
         Seek::Queued
+    }
+
+    fn seek_response(&self, tenant: &TenantId, call: &CallId) -> Option<oneshot::Receiver<CallUpdate>> {
+        let mut state = self.lock();
+        // The queue of this process tells the sink, and so does the queue of the next hub.
+        matches!(state.hub, HubConnection::Link(_)).then(|| state.table.wait(tenant, call)).flatten()
     }
 
     fn is_offer_open(&self, tenant: &TenantId, call: &CallId) -> bool {

@@ -84,10 +84,7 @@ impl Tools for RemoteTools {
         let mut out = state.fleet.handle(&origin.tenant, input, now);
         let result = out.iter().position(|output| is_seek_result(output, call));
         let seek = match result.map(|at| out.remove(at)) {
-            Some(FleetOutput::Update { update: CallUpdate::Granted { host, instance, terms }, .. }) => {
-                Seek::Granted { host, instance, terms }
-            }
-            Some(FleetOutput::Update { update: CallUpdate::Denied { message }, .. }) => Seek::Denied(message),
+            Some(FleetOutput::Update { update, .. }) => Seek::of(update),
             Some(_) | None => Seek::Queued,
         };
         self.perform(&mut state, out, now);

@@ -9,6 +9,7 @@ use agentloop_core::run::machine::Transition;
 use agentloop_core::run::plan::Situation;
 use agentloop_core::run::state::Phase;
 use agentloop_core::time::Timestamp;
+use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::engine::effect::compact::CompactionEffect;
 use crate::engine::effect::model_call::ModelCallEffect;
@@ -17,10 +18,18 @@ use crate::engine::feed::ModelAttempt;
 use crate::engine::run::task::RunTask;
 use crate::tool::Seek;
 
+/// The longest wait for another replica's responses to the seeks of one transition. Later ones cost a commit more.
+const SEEK_WAIT: Duration = Duration::from_millis(10);
+
 impl RunTask {
     /// Seeks hosts before the transition is durable. If a host has room at once, the call's offer is part of the same commit.
-    pub(in crate::engine) fn seek_hosts(&mut self, transition: &mut Transition, now: Timestamp) {
-        let mut at = 0;
+    /// Returns the calls that are queued.
+    pub(in crate::engine) fn seek_hosts(
+        &mut self,
+        transition: &mut Transition,
+        now: Timestamp,
+    ) -> Vec<CallSlot> {
+        let (mut at, mut queued) = (0, Vec::new());
         while at < transition.effects.len() {
             let Effect::SeekHost { slot, tool, on } = &transition.effects[at] else {
                 at += 1;
@@ -29,16 +38,52 @@ impl RunTask {
             let (slot, tool, on) = (*slot, tool.clone(), on.clone());
             transition.effects.remove(at);
             let (origin, call) = (self.run_origin(), self.call_id(slot));
-            let input = match self.deps.tools.seek(&origin, &call, &tool, on.as_ref()) {
-                Seek::Queued => continue,
-                Seek::Granted { host, instance, terms } => Input::HostGranted { slot, host, instance, terms },
-                Seek::Denied(message) => Input::HostDenied { slot, message },
-            };
-            match self.machine.handle(input, now) {
-                Ok(more) => transition.merge(more),
-                Err(_) => self.deps.tools.stop_seeking(self.tenant(), &self.call_id(slot)),
+            let seek = self.deps.tools.seek(&origin, &call, &tool, on.as_ref());
+            if !self.sought(transition, slot, seek, now) {
+                queued.push(slot);
             }
         }
+        queued
+    }
+
+    /// Waits a moment for the responses to seeks, where another replica has the hosts. Without that, each call's offer would be a
+    /// commit of its own.
+    pub(in crate::engine) async fn wait_for_seeks(
+        &mut self,
+        transition: &mut Transition,
+        queued: Vec<CallSlot>,
+    ) {
+        let until = Instant::now() + SEEK_WAIT;
+        let response =
+            |slot| Some((slot, self.deps.tools.seek_response(self.tenant(), &self.call_id(slot))?));
+        let responses: Vec<_> = queued.into_iter().filter_map(response).collect();
+        for (slot, mut response) in responses {
+            let response = match timeout_at(until, &mut response).await {
+                Ok(response) => response.ok(),
+                Err(_late) => {
+                    // From here on it goes to the mailbox. It may have come until here.
+                    response.close();
+                    response.try_recv().ok()
+                }
+            };
+            if let Some(update) = response {
+                self.sought(transition, slot, Seek::of(update), self.deps.clock.now());
+            }
+        }
+    }
+
+    /// Adds the result of a seek to the transition. False if the call is queued.
+    fn sought(&mut self, transition: &mut Transition, slot: CallSlot, seek: Seek, now: Timestamp) -> bool {
+        let input = match seek {
+            Seek::Queued => return false,
+            Seek::Granted { host, instance, terms } => Input::HostGranted { slot, host, instance, terms },
+            Seek::Denied(message) => Input::HostDenied { slot, message },
+        };
+        match self.machine.handle(input, now) {
+            Ok(more) => transition.merge(more),
+            Err(_) => self.deps.tools.stop_seeking(self.tenant(), &self.call_id(slot)),
+        }
+        true
     }
 
     /// Retries of the running model call before this attempt.

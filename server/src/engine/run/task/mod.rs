@@ -386,7 +386,10 @@ impl RunTask {
                 return Ok(None);
             }
         };
-        self.seek_hosts(&mut transition, now);
+        let queued = self.seek_hosts(&mut transition, now);
+        if !queued.is_empty() {
+            self.wait_for_seeks(&mut transition, queued).await;
+        }
         let may_wait = reply.is_none() && transition.may_wait();
         self.unwritten.records.extend(transition.records);
         if may_wait && self.unwritten.write_by.is_none_or(|by| by > now) {

@@ -55,6 +55,70 @@ async fn a_call_from_seeking_to_acknowledgement() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_seek_gets_the_response_and_the_engine_does_not() {
+    let (_net, [_hub, other], mut host) = Net::with_host().await;
+    assert_eq!(other.tools.seek(&origin(), &call_id("r/1.0"), "weather", None), Seek::Queued);
+    let response = other.tools.seek_response(&tenant(), &call_id("r/1.0")).expect("it is on its way");
+    let granted = response.await.expect("a response");
+    let CallUpdate::Granted { host: granted, .. } = granted else { panic!("{granted:?}") };
+    assert!(other.tools.seek_response(&tenant(), &call_id("r/1.0")).is_none(), "it has come");
+    other.offer("r/1.0", 1, &granted);
+    assert_eq!(host.take().await.call, call_ref("r/1.0", 1));
+    other.nth("r/1.0", 1, is_accepted).await;
+    assert_eq!(other.count("r/1.0", is_granted), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_seek_learns_that_a_tool_is_unknown() {
+    let (_net, replicas) = Net::of([1, 2]);
+    replicas[1].ready().await;
+    assert_eq!(replicas[1].tools.seek(&origin(), &call_id("r/1.0"), "weather", None), Seek::Queued);
+    let response = replicas[1].tools.seek_response(&tenant(), &call_id("r/1.0")).expect("it is on its way");
+    assert!(matches!(response.await, Ok(CallUpdate::Denied { message }) if message.contains("weather")));
+}
+
+/// No time passes: the hub says so.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_queued_at_the_hub_is_not_waited_for() {
+    let (_net, replicas) = Net::of([1, 2]);
+    let [hub, other] = &replicas;
+    let _host = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 1).await;
+    other.ready().await;
+    other.seek("r/1.0").await;
+    let began = tokio::time::Instant::now();
+    assert_eq!(other.tools.seek(&origin(), &call_id("s/1.0"), "weather", None), Seek::Queued);
+    let response = other.tools.seek_response(&tenant(), &call_id("s/1.0")).expect("it is on its way");
+    response.await.expect_err("it is queued");
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    other.tools.release(&tenant(), &run_id("r"));
+    other.granted("s/1.0", 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_is_not_waited_for_any_more_goes_to_the_engine() {
+    let (_net, [_hub, other], _host) = Net::with_host().await;
+    assert_eq!(other.tools.seek(&origin(), &call_id("r/1.0"), "weather", None), Seek::Queued);
+    drop(other.tools.seek_response(&tenant(), &call_id("r/1.0")).expect("it is on its way"));
+    other.granted("r/1.0", 1).await;
+}
+
+/// The queues of these tell the engine.
+#[tokio::test(start_paused = true)]
+async fn no_response_is_waited_for_at_the_hub_and_without_a_link() {
+    let (net, replicas) = Net::of([1, 2]);
+    net.own(1);
+    let [hub, other] = &replicas;
+    let _host = hub.host_with("h", &["weather"], |hello| hello.initial_credit = 1).await;
+    hub.seek("r/1.0").await;
+    assert_eq!(hub.tools.seek(&origin(), &call_id("s/1.0"), "weather", None), Seek::Queued);
+    assert!(hub.tools.seek_response(&tenant(), &call_id("s/1.0")).is_none());
+    net.down();
+    other.lost().await;
+    assert_eq!(other.tools.seek(&origin(), &call_id("t/1.0"), "weather", None), Seek::Queued);
+    assert!(other.tools.seek_response(&tenant(), &call_id("t/1.0")).is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_acknowledgement_is_the_verdict_of_the_owner() {
     let (_net, replicas) = Net::of([1, 2]);
     let mut host = replicas[0].host("h", &["weather"]).await;
