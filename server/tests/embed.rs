@@ -17,7 +17,7 @@ use agentloop_core::agent::{ContextPolicy, RunSpec};
 use agentloop_core::context::compact::{CompactionGoal, truncate};
 use agentloop_core::entry::{Compaction, Entry};
 use agentloop_core::host::frame::CallRef;
-use agentloop_core::id::{CallId, CallSlot, HostId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{CallId, HostId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::message::{Role, ToolCall};
 use agentloop_core::model::delta::Delta;
 use agentloop_core::run::effect::{CancelCause, Offer};
@@ -38,13 +38,10 @@ use agentloop_server::lifecycle::Tasks;
 use agentloop_server::model::{Model, ModelError, ModelRequest};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{Job, JobKind, JournalStore as _};
-use agentloop_server::tool::{
-    CallOrigin, CallSink, CallUpdate, Offered, ReportedResult, Seek, Tools, Verdict,
-};
+use agentloop_server::tool::{CallOrigin, CallSink, Offered, ReportedResult, Seek, Tools, Verdict};
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
 
 use support::answer::answer;
 use support::one_model::one_model;
@@ -70,20 +67,6 @@ impl Model for Parrot {
 struct LocalTools {
     engine: OnceLock<Arc<dyn CallSink>>,
     verdicts: Arc<Mutex<Vec<Verdict>>>,
-    /// Gets what the response to each seek is to be sent with, as if hosts were at another replica.
-    seeks: Option<Seeks>,
-}
-
-type Seeks = Box<dyn Fn(oneshot::Sender<CallUpdate>) + Send + Sync>;
-
-/// The host that stands for this process.
-fn here() -> HostId {
-    HostId::parse("here").expect("an id")
-}
-
-/// The response of a replica whose host has room.
-fn granted() -> CallUpdate {
-    CallUpdate::Granted { host: here(), instance: None, terms: None }
 }
 
 impl Tools for LocalTools {
@@ -115,16 +98,7 @@ impl Tools for LocalTools {
     }
 
     fn seek(&self, _origin: &CallOrigin, _call: &CallId, _tool: &str, _on: Option<&HostId>) -> Seek {
-        match self.seeks {
-            Some(_) => Seek::Queued,
-            None => Seek::Granted { host: here(), instance: None, terms: None },
-        }
-    }
-
-    fn seek_response(&self, _tenant: &TenantId, _call: &CallId) -> Option<oneshot::Receiver<CallUpdate>> {
-        let (sender, response) = oneshot::channel();
-        self.seeks.as_ref()?(sender);
-        Some(response)
+        Seek::Granted { host: HostId::parse("here").expect("an id"), instance: None, terms: None }
     }
 
     fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}
@@ -303,39 +277,6 @@ async fn every_port_can_be_ones_own() {
     assert_eq!(kinds, expected);
     assert!(seen.iter().zip(1..).all(|((seq, _), at)| seq.0 == at), "dense from 1");
     assert_eq!(store.stats().appends, 4, "two commits for the tool round, and two");
-}
-
-/// As with hosts here: the model's response and the offer are one commit.
-#[tokio::test]
-async fn a_host_at_another_replica_costs_no_commit_more() {
-    let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
-    let seeks: Seeks = Box::new(|response| response.send(granted()).expect("its run waits"));
-    let tools = Arc::new(LocalTools { seeks: Some(seeks), ..LocalTools::default() });
-    let engine = EngineParts::default().start(store.clone(), one_model(Parrot), tools.clone());
-    assert!(tools.engine.set(engine.sink()).is_ok());
-    let started = engine.start(request("say it")).await.expect("a run");
-    let view = engine.wait(&TenantId::local(), &started.run).await.expect("an end");
-    assert_eq!(view.state.status(), Some(RunStatus::Completed));
-    assert_eq!(store.stats().appends, 4);
-}
-
-#[tokio::test]
-async fn a_late_response_to_a_seek_comes_as_an_update() {
-    let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
-    let (sender, mut responses) = mpsc::unbounded_channel();
-    let seeks: Seeks = Box::new(move |response| sender.send(response).expect("the test takes it"));
-    let tools = Arc::new(LocalTools { seeks: Some(seeks), ..LocalTools::default() });
-    let engine = EngineParts::default().start(store.clone(), one_model(Parrot), tools.clone());
-    assert!(tools.engine.set(engine.sink()).is_ok());
-    let started = engine.start(request("say it")).await.expect("a run");
-    let mut response = responses.recv().await.expect("a seek");
-    response.closed().await;
-    let late = response.send(granted()).expect_err("its run does not wait any more");
-    let call = CallId { run: started.run.clone(), slot: CallSlot { model_call: 1, position: 0 } };
-    assert!(engine.sink().report_update(&TenantId::local(), &call, late).await);
-    let view = engine.wait(&TenantId::local(), &started.run).await.expect("an end");
-    assert_eq!(view.state.status(), Some(RunStatus::Completed));
-    assert_eq!(store.stats().appends, 5, "the offer is a commit of its own");
 }
 
 #[tokio::test]

@@ -48,6 +48,10 @@ pub struct Cost {
     pub delta_sent_on: f64,
     /// Deltas that were read from the owner, and from the other.
     pub deltas: [u32; 2],
+    /// Time from a call of `RunStream` until its first delta, for one caller at the owner; half of them are shorter.
+    pub first_delta_wait_at_owner: f64,
+    /// The same, sent on.
+    pub first_delta_wait_sent_on: f64,
     /// The cost of a piece of a response that comes as fast as it is read, at the owner. A delta may carry several
     /// pieces.
     pub quick_piece_at_owner: f64,
@@ -143,6 +147,8 @@ pub async fn measure(callers: u32, rounds: u32) -> Cost {
     else {
         unreachable!("four were measured")
     };
+    let [first_delta_wait_at_owner, first_delta_wait_sent_on] =
+        first_deltas([&clients[owner], &clients[third]], &own).await;
     let (host, mut holding) = holding_host(&url_of(&servers[hub]));
     let host = Hosting::of(host, &clients[hub]).await;
     let cancel_at_owner = holding.waits(&clients[hub], &clients[hub], &of_hub).await;
@@ -159,6 +165,8 @@ pub async fn measure(callers: u32, rounds: u32) -> Cost {
         delta_at_owner: micros(delta, read),
         delta_sent_on: micros(delta_on, sent_on),
         deltas: [read, sent_on],
+        first_delta_wait_at_owner,
+        first_delta_wait_sent_on,
         quick_piece_at_owner: micros(quick, PIECES * callers),
         quick_piece_sent_on: micros(quick_on, PIECES * callers),
         quick_deltas: [quick_read, quick_sent_on],
@@ -186,6 +194,7 @@ fn answer(request: &Value) -> Answer {
         Some((_, Some("Chatter"))) => {
             Answer::Slowly((0..PIECES).map(|piece| format!("{piece} ")).collect(), Duration::ZERO)
         }
+        Some((_, Some("Say"))) => Answer::Says("Well.".to_owned()),
         Some((_, Some("Hold"))) => Answer::Asks(vec![("hold".to_owned(), json!({}))]),
         Some((Some("tool"), _)) => Answer::Says("done".to_owned()),
         _ => Answer::Asks(vec![("look".to_owned(), json!({ "at": 1 }))]),
@@ -302,6 +311,29 @@ async fn deltas(
         read += caller.expect("it reads");
     }
     (spent(servers) - before, read)
+}
+
+/// Medians of the times from a call until its first delta, in microseconds, with one caller at these replicas in turn.
+async fn first_deltas(clients: [&Client; 2], sessions: &[String]) -> [f64; 2] {
+    let mut waits = [Vec::new(), Vec::new()];
+    for session in sessions {
+        for (client, waits) in clients.iter().zip(&mut waits) {
+            let asked = RunInput { run_id: None, ..input("", session, "Say") };
+            let began = Instant::now();
+            let mut stream = client.run_stream(asked).await.expect("it starts");
+            let mut waited = None;
+            while let Some(event) = stream.next().await {
+                if matches!(event.expect("it goes on").event, Some(Event::ModelDelta(_))) {
+                    waited.get_or_insert_with(|| began.elapsed());
+                }
+            }
+            waits.push(waited.expect("a delta"));
+        }
+    }
+    waits.map(|mut waits| {
+        waits.sort_unstable();
+        micros(waits[waits.len() / 2], 1)
+    })
 }
 
 fn spent(servers: &[Server]) -> Duration {

@@ -1,7 +1,7 @@
 //! Starts the task of an existing run from its journal: after a restart, when an input reaches a parked run, or after a
 //! failure of the store.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use agentloop_core::id::{RunId, RunKey, TenantId};
@@ -435,8 +435,8 @@ impl RunTask {
             .machine
             .handle(Input::Recovered, self.deps.clock.now())
             .expect("a run that has started can be taken over");
-        // Hosts may take their time: the responses come through the mailbox.
-        let _queued = self.seek_hosts(&mut transition, self.deps.clock.now());
+        // Nobody waits for the responses, so they come through the mailbox: many runs may come up at once, in turn.
+        self.seek_hosts(&mut transition, self.deps.clock.now(), &mut VecDeque::new());
         self.unwritten.records.extend(transition.records);
         // The take-over is no event of the run's own: each retry has one.
         self.is_past_failure = true;

@@ -155,7 +155,12 @@ pub(super) enum EngineReply {
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToOwner {
     /// The reply to [`ToHub::Hello`]: the link is open.
-    Welcome { version: String },
+    Welcome {
+        version: String,
+        /// True if the hub says [`Self::Queued`].
+        #[serde(default)]
+        says_queued: bool,
+    },
     /// Something happened to a call: [`crate::tool::CallSink::report_update`].
     #[serde(rename = "news")]
     CallUpdate {

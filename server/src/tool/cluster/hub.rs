@@ -88,7 +88,8 @@ impl HubEnd {
             return;
         }
         cluster.release_all(before);
-        sender.send(&ToOwner::Welcome { version: env!("CARGO_PKG_VERSION").to_owned() });
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        sender.send(&ToOwner::Welcome { version, says_queued: true });
         cluster.routes.opened();
         // The ends of attempts while it was away. A reclaim brings those of its call once more.
         let beside = FuturesUnordered::from_iter([cluster.resend_ends(from).boxed()]);

@@ -129,11 +129,11 @@ impl ClusterTools {
             let mut inbound = dialer.dial(peer, frames).await?;
             let welcome = inbound.next().await.and_then(|frame| decode::<ToOwner>(&frame));
             match welcome {
-                Some(ToOwner::Welcome { version }) => Ok((inbound, version)),
+                Some(ToOwner::Welcome { version, says_queued }) => Ok((inbound, version, says_queued)),
                 _ => Err("it does not have the tool hosts".to_owned()),
             }
         };
-        let (inbound, version) = match timeout(OPEN_WAIT, opening).await {
+        let (inbound, version, says_queued) = match timeout(OPEN_WAIT, opening).await {
             Ok(Ok(opened)) => opened,
             Ok(Err(problem)) => {
                 tracing::debug!(replica = peer.number.0, problem, "no link to the tool hosts yet");
@@ -145,12 +145,12 @@ impl ClusterTools {
             }
         };
         tracing::info!(replica = peer.number.0, version, "the link to the tool hosts is open");
-        self.serve_link(sender, inbound).await;
+        self.serve_link(sender, inbound, says_queued).await;
         tracing::info!(replica = peer.number.0, "the link to the tool hosts has ended");
     }
 
-    async fn serve_link(&self, sender: LinkSender, mut inbound: LinkInbound) {
-        let link = self.opened(sender.clone());
+    async fn serve_link(&self, sender: LinkSender, mut inbound: LinkInbound, says_queued: bool) {
+        let link = self.opened(sender.clone(), says_queued);
         let _close = CloseOnDrop { cluster: self, link };
         let mut sending = pin!(self.keep_sending(link, &sender));
         loop {

@@ -104,6 +104,8 @@ struct OwnerState {
     hub: HubConnection,
     /// Number of the present connection to the hub. Frames of an earlier one are dropped.
     link: LinkNo,
+    /// True if the hub says at once that it has queued a call. One of an earlier version does not.
+    says_queued: bool,
     table: CallTable,
     /// The connections of hosts with extensions at the hub, by their number there.
     hosts: BTreeMap<u64, ConnectionId>,
@@ -140,6 +142,7 @@ impl ClusterTools {
         let state = OwnerState {
             hub: HubConnection::Away(Instant::now()),
             link: LinkNo::default(),
+            says_queued: false,
             table: CallTable::default(),
             hosts: BTreeMap::new(),
             is_closed: false,

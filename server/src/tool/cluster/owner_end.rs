@@ -79,9 +79,10 @@ impl ClusterTools {
     }
 
     /// The hub has accepted this link: requests the open calls from it. Returns the number of the link.
-    pub(super) fn opened(&self, sender: LinkSender) -> LinkNo {
+    pub(super) fn opened(&self, sender: LinkSender, says_queued: bool) -> LinkNo {
         let mut state = self.lock();
         state.link.0 += 1;
+        state.says_queued = says_queued;
         if state.is_closed {
             sender.end();
             return state.link;
@@ -115,6 +116,7 @@ impl ClusterTools {
         if state.link == link && matches!(state.hub, HubConnection::Link(_)) {
             state.hub = HubConnection::Away(Instant::now());
             state.listed = None;
+            state.table.stop_waiting();
             self.drop_hosts(&mut state);
             // A blocking task may still enter tools of this link, whose hub may have lost its place.
             self.own.mirror_over(None);

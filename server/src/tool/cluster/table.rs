@@ -115,6 +115,11 @@ impl CallTable {
         Some(receiver)
     }
 
+    /// No task waits for a response any more.
+    pub(super) fn stop_waiting(&mut self) {
+        self.calls.values_mut().for_each(|open| open.waiting = None);
+    }
+
     /// The task that waits for the response to the seek of this call, once.
     pub(super) fn take_waiting(
         &mut self,

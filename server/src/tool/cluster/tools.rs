@@ -79,8 +79,9 @@ impl Tools for ClusterTools {
 
     fn seek_response(&self, tenant: &TenantId, call: &CallId) -> Option<oneshot::Receiver<CallUpdate>> {
         let mut state = self.lock();
-        // The queue of this process tells the sink, and so does the queue of the next hub.
-        matches!(state.hub, HubConnection::Link(_)).then(|| state.table.wait(tenant, call)).flatten()
+        let responds = matches!(state.hub, HubConnection::Link(_)) && state.says_queued;
+        // Otherwise a later grant comes through the sink.
+        responds.then(|| state.table.wait(tenant, call)).flatten()
     }
 
     fn is_offer_open(&self, tenant: &TenantId, call: &CallId) -> bool {

@@ -1,7 +1,10 @@
 //! Performs the effects of a transition. An effect's result comes back as an input, through the mailbox or as the output of
 //! the running effect.
 
+use std::collections::VecDeque;
+
 use agentloop_core::entry::CompactionReason;
+use agentloop_core::host::CallUpdate;
 use agentloop_core::id::{Attempt, CallSlot, EntryNo};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::input::Input;
@@ -9,6 +12,7 @@ use agentloop_core::run::machine::Transition;
 use agentloop_core::run::plan::Situation;
 use agentloop_core::run::state::Phase;
 use agentloop_core::time::Timestamp;
+use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::engine::effect::compact::CompactionEffect;
@@ -18,46 +22,57 @@ use crate::engine::feed::ModelAttempt;
 use crate::engine::run::task::RunTask;
 use crate::tool::Seek;
 
+/// Responses to seeks that another replica is to give.
+type SeekResponses = VecDeque<(CallSlot, oneshot::Receiver<CallUpdate>)>;
+
 /// The longest wait for another replica's responses to the seeks of one transition. Later ones cost a commit more.
 const SEEK_WAIT: Duration = Duration::from_millis(10);
 
 impl RunTask {
     /// Seeks hosts before the transition is durable. If a host has room at once, the call's offer is part of the same commit.
-    /// Returns the calls that are queued.
+    /// A call that is to stop seeking does so at once too, in the order of the effects: it may seek again in the same transition.
+    /// Adds the responses that are to come from another replica, and takes away those of calls that stop seeking.
     pub(in crate::engine) fn seek_hosts(
         &mut self,
         transition: &mut Transition,
         now: Timestamp,
-    ) -> Vec<CallSlot> {
-        let (mut at, mut queued) = (0, Vec::new());
+        responses: &mut SeekResponses,
+    ) {
+        let mut at = 0;
         while at < transition.effects.len() {
-            let Effect::SeekHost { slot, tool, on } = &transition.effects[at] else {
-                at += 1;
-                continue;
-            };
-            let (slot, tool, on) = (*slot, tool.clone(), on.clone());
-            transition.effects.remove(at);
-            let (origin, call) = (self.run_origin(), self.call_id(slot));
-            let seek = self.deps.tools.seek(&origin, &call, &tool, on.as_ref());
-            if !self.sought(transition, slot, seek, now) {
-                queued.push(slot);
+            match &transition.effects[at] {
+                Effect::SeekHost { slot, tool, on } => {
+                    let (slot, tool, on) = (*slot, tool.clone(), on.clone());
+                    transition.effects.remove(at);
+                    let (origin, call) = (self.run_origin(), self.call_id(slot));
+                    let seek = self.deps.tools.seek(&origin, &call, &tool, on.as_ref());
+                    if seek == Seek::Queued {
+                        let response = self.deps.tools.seek_response(self.tenant(), &call);
+                        responses.extend(response.map(|response| (slot, response)));
+                    } else {
+                        self.sought(transition, slot, seek, now);
+                    }
+                }
+                Effect::StopSeeking { slot } => {
+                    let slot = *slot;
+                    transition.effects.remove(at);
+                    responses.retain(|(of, _)| *of != slot);
+                    self.deps.tools.stop_seeking(self.tenant(), &self.call_id(slot));
+                }
+                _ => at += 1,
             }
         }
-        queued
     }
 
     /// Waits a moment for the responses to seeks, where another replica has the hosts. Without that, each call's offer would be a
-    /// commit of its own.
+    /// commit of its own. A response may lead to further seeks.
     pub(in crate::engine) async fn wait_for_seeks(
         &mut self,
         transition: &mut Transition,
-        queued: Vec<CallSlot>,
+        mut responses: SeekResponses,
     ) {
         let until = Instant::now() + SEEK_WAIT;
-        let response =
-            |slot| Some((slot, self.deps.tools.seek_response(self.tenant(), &self.call_id(slot))?));
-        let responses: Vec<_> = queued.into_iter().filter_map(response).collect();
-        for (slot, mut response) in responses {
+        while let Some((slot, mut response)) = responses.pop_front() {
             let response = match timeout_at(until, &mut response).await {
                 Ok(response) => response.ok(),
                 Err(_late) => {
@@ -67,15 +82,17 @@ impl RunTask {
                 }
             };
             if let Some(update) = response {
-                self.sought(transition, slot, Seek::of(update), self.deps.clock.now());
+                let now = self.deps.clock.now();
+                self.sought(transition, slot, Seek::of(update), now);
+                self.seek_hosts(transition, now, &mut responses);
             }
         }
     }
 
-    /// Adds the result of a seek to the transition. False if the call is queued.
-    fn sought(&mut self, transition: &mut Transition, slot: CallSlot, seek: Seek, now: Timestamp) -> bool {
+    /// Adds the result of a seek to the transition.
+    fn sought(&mut self, transition: &mut Transition, slot: CallSlot, seek: Seek, now: Timestamp) {
         let input = match seek {
-            Seek::Queued => return false,
+            Seek::Queued => return,
             Seek::Granted { host, instance, terms } => Input::HostGranted { slot, host, instance, terms },
             Seek::Denied(message) => Input::HostDenied { slot, message },
         };
@@ -83,7 +100,6 @@ impl RunTask {
             Ok(more) => transition.merge(more),
             Err(_) => self.deps.tools.stop_seeking(self.tenant(), &self.call_id(slot)),
         }
-        true
     }
 
     /// Retries of the running model call before this attempt.
@@ -113,11 +129,12 @@ impl RunTask {
                 self.running.effect = None;
                 self.memory.wait = None;
             }
-            Effect::SeekHost { .. } => unreachable!("hosts are sought before the transition is durable"),
+            Effect::SeekHost { .. } | Effect::StopSeeking { .. } => {
+                unreachable!("hosts are sought before the transition is durable")
+            }
             Effect::CloseRuntime { host, runtime } => {
                 tools.close_runtime(self.tenant(), &host, &runtime);
             }
-            Effect::StopSeeking { slot } => tools.stop_seeking(self.tenant(), &self.call_id(slot)),
             Effect::OfferCall(offer) => {
                 tools.offer(&self.origin_of_call(offer.slot), &self.call_id(offer.slot), offer);
             }

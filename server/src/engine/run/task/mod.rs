@@ -8,6 +8,7 @@ mod park;
 mod plan;
 pub(in crate::engine) mod results;
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -386,9 +387,10 @@ impl RunTask {
                 return Ok(None);
             }
         };
-        let queued = self.seek_hosts(&mut transition, now);
-        if !queued.is_empty() {
-            self.wait_for_seeks(&mut transition, queued).await;
+        let mut responses = VecDeque::new();
+        self.seek_hosts(&mut transition, now, &mut responses);
+        if !responses.is_empty() {
+            self.wait_for_seeks(&mut transition, responses).await;
         }
         let may_wait = reply.is_none() && transition.may_wait();
         self.unwritten.records.extend(transition.records);

@@ -6,7 +6,8 @@ use std::time::Duration;
 use agentloop_core::host::CallUpdate;
 use agentloop_core::host::frame::{CancelCause, HostFrame, ResultVerdict, ServerFrame};
 use agentloop_core::id::Attempt;
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot::error::RecvError;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::harness::*;
 use crate::tool::tests::harness::*;
@@ -54,12 +55,17 @@ async fn a_call_from_seeking_to_acknowledgement() {
     assert!(hub.engine.all().is_empty(), "the hub's engine does not own the run");
 }
 
+/// The response, which takes no time worth mentioning.
+async fn in_time<T>(response: oneshot::Receiver<T>) -> Result<T, RecvError> {
+    tokio::time::timeout(Duration::from_secs(1), response).await.expect("in time")
+}
+
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_for_a_seek_gets_the_response_and_the_engine_does_not() {
     let (_net, [_hub, other], mut host) = Net::with_host().await;
     assert_eq!(other.tools.seek(&origin(), &call_id("r/1.0"), "weather", None), Seek::Queued);
     let response = other.tools.seek_response(&tenant(), &call_id("r/1.0")).expect("it is on its way");
-    let granted = response.await.expect("a response");
+    let granted = in_time(response).await.expect("a response");
     let CallUpdate::Granted { host: granted, .. } = granted else { panic!("{granted:?}") };
     assert!(other.tools.seek_response(&tenant(), &call_id("r/1.0")).is_none(), "it has come");
     other.offer("r/1.0", 1, &granted);
@@ -74,7 +80,9 @@ async fn whoever_waits_for_a_seek_learns_that_a_tool_is_unknown() {
     replicas[1].ready().await;
     assert_eq!(replicas[1].tools.seek(&origin(), &call_id("r/1.0"), "weather", None), Seek::Queued);
     let response = replicas[1].tools.seek_response(&tenant(), &call_id("r/1.0")).expect("it is on its way");
-    assert!(matches!(response.await, Ok(CallUpdate::Denied { message }) if message.contains("weather")));
+    assert!(
+        matches!(in_time(response).await, Ok(CallUpdate::Denied { message }) if message.contains("weather"))
+    );
 }
 
 /// No time passes: the hub says so.
@@ -88,7 +96,7 @@ async fn a_call_that_is_queued_at_the_hub_is_not_waited_for() {
     let began = tokio::time::Instant::now();
     assert_eq!(other.tools.seek(&origin(), &call_id("s/1.0"), "weather", None), Seek::Queued);
     let response = other.tools.seek_response(&tenant(), &call_id("s/1.0")).expect("it is on its way");
-    response.await.expect_err("it is queued");
+    in_time(response).await.expect_err("it is queued");
     assert_eq!(began.elapsed(), Duration::ZERO);
     other.tools.release(&tenant(), &run_id("r"));
     other.granted("s/1.0", 1).await;
@@ -102,7 +110,7 @@ async fn a_response_that_is_not_waited_for_any_more_goes_to_the_engine() {
     other.granted("r/1.0", 1).await;
 }
 
-/// The queues of these tell the engine.
+/// There, a later grant goes to the engine.
 #[tokio::test(start_paused = true)]
 async fn no_response_is_waited_for_at_the_hub_and_without_a_link() {
     let (net, replicas) = Net::of([1, 2]);
