@@ -80,6 +80,7 @@ pub(in crate::store::postgres) async fn open_replica(
     let failed = |error: Error| failure(&at, &error);
     settings::to_write_beside_others(&mut db).await.map_err(failed)?;
     check_server(&mut db, &at, options.accept_loss).await?;
+    warn_of_asynchronous_standbys(&mut db).await.map_err(failed)?;
     owner::name_connection(&mut db, int(number.0)).await.map_err(failed)?;
     db.execute("BEGIN").await.map_err(failed)?;
     let owner = owner::enter(&mut db, int(number.0)).await.map_err(|error| lock_error(&at, error))?;
@@ -235,6 +236,20 @@ async fn check_pooler(db: &mut PgConnection, options: &PgConnectOptions, at: &st
         true => Err(OpenError::Pooled { at: at.to_owned() }),
         false => Ok(()),
     }
+}
+
+/// Without a synchronous standby, a fail-over may take back what the server has acknowledged.
+pub(in crate::store::postgres) async fn warn_of_asynchronous_standbys(
+    db: &mut PgConnection,
+) -> Result<(), Error> {
+    // An engine like PostgreSQL may not have the setting.
+    let sql = "SELECT current_setting('synchronous_standby_names', true) = '' AS is_empty";
+    if let Some(true) = sqlx::query(sql).fetch_one(db).await?.try_get("is_empty")? {
+        tracing::warn!(
+            "synchronous_standby_names of the database is empty: a fail-over to a standby may lose what was acknowledged"
+        );
+    }
+    Ok(())
 }
 
 async fn check_server(db: &mut PgConnection, at: &str, accept_loss: bool) -> Result<(), OpenError> {

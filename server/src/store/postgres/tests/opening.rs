@@ -9,7 +9,9 @@ use super::*;
 use crate::store::conformance::fixture::{Owner, finished, labelled, new_session, tenant};
 use crate::store::postgres::connect::settings;
 use crate::store::postgres::migrations;
+use crate::store::postgres::open::warn_of_asynchronous_standbys;
 use crate::store::{JobKind, JobStore as _, SessionStore as _};
+use crate::telemetry::testing::warnings;
 
 #[tokio::test]
 async fn a_second_server_is_told_who_uses_the_database() {
@@ -232,4 +234,14 @@ async fn a_change_of_the_tables_that_waits_for_a_reader_lets_commits_through() {
     let locks: i64 = sqlx::query(locks).fetch_one(&mut writer).await.unwrap().get(0);
     assert_eq!(locks, 1, "the owner's lock alone: others may change the tables after this one");
     store.close().await;
+}
+
+/// The database of the tests has no standby.
+#[test]
+fn a_replica_over_a_database_without_a_synchronous_standby_warns() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let Some(schema) = runtime.block_on(Schema::new()) else { return };
+    let mut db = runtime.block_on(schema.shell());
+    let said = warnings(|| runtime.block_on(warn_of_asynchronous_standbys(&mut db)).unwrap());
+    assert!(matches!(&said[..], [line] if line.contains("synchronous_standby_names")), "{said:?}");
 }
