@@ -112,10 +112,12 @@ func (c *connection) firstFrame(stream pb.ToolHost_ConnectClient) (*pb.Welcome, 
 }
 
 // read handles frames until the stream ends. A server that has sent one ping sends one each interval; an older server
-// may send none.
+// may send none. After a standstill of this process a frame may have waited while the server gave the stream up, and a
+// timer that is due may still be behind it. So the clock is read before each frame is handled.
 func (c *connection) read(ctx context.Context, stream pb.ToolHost_ConnectClient, silence time.Duration) error {
 	var silent atomic.Bool
 	var watch *time.Timer
+	var handled time.Time // the end of the last frame's handling, once there is a watch
 	defer func() {
 		if watch != nil {
 			watch.Stop()
@@ -124,7 +126,7 @@ func (c *connection) read(ctx context.Context, stream pb.ToolHost_ConnectClient,
 	for {
 		frame, err := stream.Recv()
 		if watch != nil {
-			watch.Reset(silence)
+			watch.Stop()
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -133,14 +135,20 @@ func (c *connection) read(ctx context.Context, stream pb.ToolHost_ConnectClient,
 			return fmt.Errorf("the server sent nothing for %v", silence)
 		case err != nil:
 			return err
+		case watch != nil && c.host.now().Sub(handled) > silence:
+			return fmt.Errorf("no frame was read for %v; the server may have given the host up", silence)
 		}
+		c.onFrame(ctx, frame)
 		if frame.GetPing() != nil && watch == nil {
 			watch = time.AfterFunc(silence, func() {
 				silent.Store(true)
 				c.abandon()
 			})
 		}
-		c.onFrame(ctx, frame)
+		if watch != nil {
+			handled = c.host.now()
+			watch.Reset(silence)
+		}
 	}
 }
 

@@ -63,6 +63,7 @@ type Host struct {
 	idle       chan struct{} // closed when the host is draining and has no calls
 	unwanted   chan error    // gets an error when the server refuses all tools and extensions
 	stopGrace  time.Duration
+	now        func() time.Time // its monotonic part, which counts, stands still while a machine with Linux or macOS sleeps
 
 	instance string // random name of this process
 
@@ -98,6 +99,7 @@ func New(options Options) *Host {
 		idle:       make(chan struct{}),
 		unwanted:   make(chan error, 1),
 		stopGrace:  stopGrace,
+		now:        time.Now,
 		instance:   rand.Text(),
 		calls:      map[callKey]*trackedCall{},
 	}

@@ -363,6 +363,35 @@ func TestAServerThatFallsSilentIsLeft(t *testing.T) {
 	}
 }
 
+func TestAHostThatStoodStillLeavesBeforeItHandlesAFrameThatWaited(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		stoodStill := time.Now()
+		h.now = func() time.Time { // each look finds that the process stood still since the last one
+			stoodStill = stoodStill.Add(2*time.Minute + time.Second)
+			return stoodStill
+		}
+		AddTool(h, declared("wait"), func(ctx context.Context, _ *Call, _ nothing) (any, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		AddTool(h, declared("echo"), echo)
+	})
+	stale, _ := server.welcomeWith(t, beatingEach(time.Minute))
+	stale.sendCall(request("c1", "wait", nothing{}))
+	stale.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_Ping{Ping: &pb.Ping{Nonce: 7}}})
+	if pong := stale.reply().GetPong(); pong.GetNonce() != 7 {
+		t.Errorf("%v", pong)
+	}
+	stale.offer(request("c2", "wait", nothing{}))
+	next, hello := server.welcomeWith(t, beatingEach(time.Minute))
+	if len(hello.CallsInHand) != 1 || hello.CallsInHand[0].CallId != "c1" {
+		t.Errorf("c1 goes on, and c2 was not begun: %v", hello.CallsInHand)
+	}
+	next.sendCall(request("c3", "echo", times(1)))
+	next.result()
+}
+
 func TestAHostWaitsAsLongAsTheServerAsks(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from time import monotonic
 from typing import Protocol
 
 import grpc
@@ -82,6 +83,7 @@ class Connection:
         self._close_timeout = asyncio.timeout(None)
         self._silence_timeout = asyncio.timeout(None)
         self._silence: float | None = None  # the time that the server may be silent, once it has sent a ping
+        self._handled_at = 0.0  # the end of the last frame's handling, once there is a silence
 
     async def serve(self) -> None:
         """Connects, and returns when the server ends the stream with OK.
@@ -118,6 +120,7 @@ class Connection:
         try:
             async with self._close_timeout, self._silence_timeout:
                 while (frame := await self._stream.read()) is not grpc.aio.EOF:
+                    self._leave_after_standstill()
                     self._on_frame(frame)
                     self._expect_next(frame, interval)
         except TimeoutError:
@@ -168,7 +171,17 @@ class Connection:
         if frame.HasField("ping"):
             self._silence = SILENT_INTERVALS * interval
         if self._silence is not None:
+            self._handled_at = monotonic()
             self._silence_timeout.reschedule(asyncio.get_running_loop().time() + self._silence)
+
+    def _leave_after_standstill(self) -> None:
+        """Leaves before a frame is handled that may have waited while the server gave the stream up.
+
+        After a standstill of this process, the loop may come to that frame before it comes to the timeout. The clock itself
+        stands still while a machine with Linux or macOS sleeps.
+        """
+        if self._silence is not None and monotonic() - self._handled_at > self._silence:
+            raise ConnectionError(f"no frame was read for {self._silence:g} s; the server may have given the host up")
 
     def _on_frame(self, frame: pb.ConnectResponse) -> None:
         match frame.WhichOneof("frame"):

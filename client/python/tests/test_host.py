@@ -165,6 +165,20 @@ class Calls(HostTest):
         _, hello = await self.accept()
         self.assertEqual([call.call_id for call in hello.calls_in_hand], ["c1"], "the call goes on")
 
+    async def test_a_host_that_stood_still_leaves_before_it_handles_a_frame_that_waited(self):
+        stale = await self.welcome(heartbeat_interval=Duration(seconds=60))
+        await stale.send_call("c1", "wait")
+        await stale.send(ping=pb.Ping(nonce=7))
+        await stale.expect("pong")
+        woken_at = time.monotonic() + 121
+        with mock.patch("agentloop_host.connection.monotonic", lambda: woken_at):
+            await stale.offer("c2", "wait")
+            fresh, hello = await self.accept()
+        self.assertEqual([call.call_id for call in hello.calls_in_hand], ["c1"], "c1 goes on, and c2 was not begun")
+        await fresh.send(welcome=pb.Welcome(protocol_version=1))
+        await fresh.send_call("c3", "echo", text="here")
+        self.assertEqual((await fresh.expect("call_result")).output, "here")
+
     async def test_a_host_waits_as_long_as_the_server_asks(self):
         wait = timedelta(seconds=4 * FIRST_BACKOFF)  # longer than the waits that the host itself would choose
         for welcome in (False, True):

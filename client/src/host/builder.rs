@@ -19,7 +19,7 @@ const HOST_ID_BYTES_MAX: usize = 128;
 /// A configured tool host.
 #[derive(Debug)]
 pub struct ToolHost {
-    config: HostConfig,
+    pub(in crate::host) config: HostConfig,
 }
 
 impl ToolHost {

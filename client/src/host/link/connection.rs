@@ -139,20 +139,31 @@ impl<'a> Connection<'a> {
         &mut self,
         message: Result<Option<ConnectResponse>, Status>,
     ) -> Option<ConnectionEnd> {
-        if self.silent_at.is_some() {
-            self.silent_at = Some(Instant::now() + self.silence);
-        }
         match message {
+            Ok(Some(_)) if self.stood_still() => {
+                let silence = self.silence;
+                let reason =
+                    format!("no frame was read for {silence:?}; the server may have given the host up");
+                Some(ConnectionEnd::Lost(reason))
+            }
             Ok(Some(ConnectResponse { frame: Some(ServerFrame::ProtocolError(error)) })) => {
                 Some(self.protocol_error(&error).await)
             }
             Ok(Some(message)) => {
                 message.frame.into_iter().for_each(|frame| self.handle_frame(frame));
+                self.silent_at = self.silent_at.map(|_| Instant::now() + self.silence);
                 None
             }
             Ok(None) => Some(ConnectionEnd::Lost("the server ended the stream".into())),
             Err(status) => Some(self.stream_end(status)),
         }
+    }
+
+    /// True if the silence was over before the frame that waits was read. After a standstill of this process, the server may
+    /// have given the stream up since it sent that frame. The clock itself stands still while a machine with Linux or macOS
+    /// sleeps.
+    fn stood_still(&self) -> bool {
+        self.silent_at.is_some_and(|silent_at| silent_at < Instant::now())
     }
 
     fn handle_frame(&mut self, frame: ServerFrame) {
@@ -337,7 +348,70 @@ async fn sleep_until_set(instant: Option<Instant>) {
 
 #[cfg(test)]
 mod tests {
+    use agentloop_proto::v1::{CallRequest, Ping};
+    use tonic::codec::{DecodeBuf, Decoder};
+    use tonic::codegen::http::StatusCode;
+
     use super::*;
+    use crate::host::{NoArguments, Tool, ToolError, ToolHost};
+
+    /// Frames that a server has sent. All of them wait in the host's buffer.
+    struct Waiting(VecDeque<ServerFrame>);
+
+    impl Decoder for Waiting {
+        type Item = ConnectResponse;
+        type Error = Status;
+
+        fn decode(&mut self, _: &mut DecodeBuf<'_>) -> Result<Option<ConnectResponse>, Status> {
+            Ok(self.0.pop_front().map(|frame| ConnectResponse { frame: Some(frame) }))
+        }
+    }
+
+    impl Waiting {
+        fn stream(self) -> Streaming<ConnectResponse> {
+            // A gRPC message is a flag, its length in four bytes, and here nothing: the frames come from the decoder.
+            let messages = "\0\0\0\0\0".repeat(self.0.len());
+            Streaming::new_response(self, messages, StatusCode::OK, None, None)
+        }
+    }
+
+    /// The state of a host with a tool `wait`, which never returns.
+    fn waiting_host() -> HostState {
+        let wait = Tool::new("wait", "Waits.")
+            .read_only()
+            .handler(|NoArguments {}, _| pending::<Result<(), ToolError>>());
+        let host = ToolHost::builder("http://127.0.0.1:1").tool(wait).build();
+        HostState::new(host.expect("a good host").config).expect("a good address")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_stood_still_leaves_before_it_handles_a_frame_that_waited() {
+        let call =
+            CallRequest { call_id: "c1".into(), attempt: 1, tool: "wait".into(), ..CallRequest::default() };
+        let waiting = [ServerFrame::Ping(Ping { nonce: 7 }), ServerFrame::CallRequest(call)];
+        let (outgoing, _requests) = mpsc::channel(PENDING_MAX);
+        let welcome = Welcome {
+            heartbeat_interval: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
+            ..Welcome::default()
+        };
+        let incoming = Waiting(waiting.into()).stream();
+        let mut state = waiting_host();
+        let welcomed = WelcomedConnection { incoming, outgoing, welcome, free: 1 };
+        let mut connection = Connection::new(&mut state, welcomed);
+        while connection.silent_at.is_none() {
+            assert!(connection.next_event().await.is_none(), "it is connected");
+        }
+
+        tokio::time::advance(Duration::from_secs(121)).await;
+        let end = loop {
+            if let Some(end) = connection.next_event().await {
+                break end;
+            }
+        };
+        let expected = "no frame was read for 120s; the server may have given the host up";
+        assert!(matches!(&end, ConnectionEnd::Lost(reason) if reason == expected), "{end:?}");
+        assert_eq!(state.calls.in_hand(), []);
+    }
 
     #[test]
     fn a_server_may_be_silent_for_two_of_its_own_intervals() {

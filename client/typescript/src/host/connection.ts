@@ -64,6 +64,8 @@ export class Connection {
   #timers: NodeJS.Timeout[] = [];
   #interval = DEFAULT_HEARTBEAT_MS;
   #silence?: NodeJS.Timeout;
+  /** The end of the last frame's handling. */
+  #handledAt = 0;
 
   constructor(host: ConnectionHost, { address, credentials, metadata }: Transport) {
     this.#host = host;
@@ -134,9 +136,11 @@ export class Connection {
       });
       stream.on("data", ({ frame }: ConnectResponse) => {
         if (this.#welcomedAt !== undefined) {
+          if (this.#leaveAfterStandstill(reject)) return;
+          if (frame) this.#host.onFrame(frame);
           if (frame?.$case === "ping") this.#silence ??= this.#watch(reject);
           this.#silence?.refresh();
-          if (frame) this.#host.onFrame(frame);
+          this.#handledAt = performance.now();
         } else if (frame?.$case === "welcome") this.#onWelcome(frame.value);
         else if (frame?.$case === "protocolError") reject(new HostRefused(frame.value.message));
         else if (frame?.$case === "goAway") {
@@ -172,6 +176,21 @@ export class Connection {
       leave(new Error(`the server sent nothing for ${silence / 1000} s`));
       this.abandon();
     }, silence);
+  }
+
+  /**
+   * Leaves before a frame is handled that may have waited while the server gave the stream up. After a standstill of this
+   * process, Node may come to that frame before it comes to the timer. The clock itself stands still while a machine with
+   * Linux or macOS sleeps.
+   */
+  #leaveAfterStandstill(leave: (reason: Error) => void): boolean {
+    const silence = SILENT_INTERVALS * this.#interval;
+    const stoodStill = this.#silence !== undefined && performance.now() - this.#handledAt > silence;
+    if (stoodStill) {
+      leave(new Error(`no frame was read for ${silence / 1000} s; the server may have given the host up`));
+      this.abandon();
+    }
+    return stoodStill;
   }
 
   #beat(interval: number): void {

@@ -175,6 +175,22 @@ describe("calls", () => {
     assert.deepEqual(hello.callsInHand.map(({ callId }) => callId), ["c1"], "the call goes on");
   });
 
+  test("a host that stood still leaves before it handles a frame that waited", async ({ mock }) => {
+    const stale = await bench.welcome({ heartbeatInterval: { seconds: 60n, nanos: 0 } });
+    await stale.sendCall("c1", "wait");
+    stale.send({ $case: "ping", value: { nonce: 7n } });
+    await stale.expect("pong");
+    const wokenAt = performance.now() + 121_000;
+    const clock = mock.method(performance, "now", () => wokenAt);
+    stale.offer("c2", "wait");
+    const [fresh, hello] = await bench.accept();
+    clock.mock.restore();
+    assert.deepEqual(hello.callsInHand.map(({ callId }) => callId), ["c1"], "c1 goes on, and c2 was not begun");
+    fresh.welcome({});
+    await fresh.sendCall("c3", "echo", { args: { text: "here" } });
+    assert.equal((await fresh.expect("callResult")).output, "here");
+  });
+
   test("a host waits as long as the server asks", async () => {
     const waitMs = 400; // longer than the waits that the host itself would choose
     const goAway = { reconnectAfter: { seconds: 0n, nanos: waitMs * 1e6 }, reason: "a restart" };
