@@ -161,7 +161,7 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     let metrics = root.overridable_section("metrics", telemetry::metrics);
     let telemetry = root.overridable_section("telemetry", telemetry::telemetry);
     let runs = root.overridable_section("runs", process::runs);
-    let hosts = root.overridable_section("hosts", process::hosts);
+    let hosts = root.overridable_section("hosts", |section| process::hosts(section, cluster.is_some()));
     let retention = root.overridable_section("retention", process::retention);
     let blobs = root.overridable_section("blobs", process::blobs);
     let (tools, sensitive_arguments) = root.overridable_section("tools", tools::tools);

@@ -21,6 +21,9 @@ const MILLISECOND: Millis = Millis(1);
 const GIB: u64 = 1024 * 1024 * 1024;
 /// The largest number that the database has.
 const BLOB_BYTES_MAX: u64 = i64::MAX as u64;
+/// The default interval of heartbeats with `[cluster]`. Hosts leave a server that is silent for two intervals, so after 3 s: by
+/// then, another replica can have taken over.
+const HEARTBEAT_INTERVAL_OF_REPLICAS: Millis = Millis(1_500);
 
 /// `[server]`: the listening address and limits on load.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -335,9 +338,11 @@ pub(in crate::config) fn runs(section: &mut Section<'_, '_>) -> RunOptions {
     }
 }
 
-pub(in crate::config) fn hosts(section: &mut Section<'_, '_>) -> HostOptions {
+pub(in crate::config) fn hosts(section: &mut Section<'_, '_>, is_replica: bool) -> HostOptions {
+    let heartbeat_interval = section.get_within("heartbeat_interval", Millis::secs(5), MILLISECOND..=HOUR);
+    let is_default = is_replica && !section.is_set("heartbeat_interval");
     let options = HostOptions {
-        heartbeat_interval: section.get_within("heartbeat_interval", Millis::secs(5), MILLISECOND..=HOUR),
+        heartbeat_interval: if is_default { HEARTBEAT_INTERVAL_OF_REPLICAS } else { heartbeat_interval },
         lease_timeout: section.get_within("lease_timeout", Millis::secs(15), MILLISECOND..=HOUR),
         grace_period: section.get_within("grace_period", Millis::secs(10), ZERO..=HOUR),
         host_wait: section.get_within("host_wait", Millis::secs(30), ZERO..=DAY),

@@ -102,3 +102,17 @@ fn keys_without_the_port() {
         assert!(found.contains("from \"1s\" to \"1m\""), "{found}");
     }
 }
+
+#[test]
+fn hosts_show_life_more_often_to_replicas() {
+    let hosts = |lines: &str| parsed(&format!("{STORE}{lines}")).hosts;
+    let replica = "cluster.listen = '127.0.0.1:0'\n";
+    assert_eq!(hosts("").heartbeat_interval, Millis::secs(5));
+    let defaults = hosts(replica);
+    assert_eq!((defaults.heartbeat_interval, defaults.lease_timeout), (Millis(1_500), Millis::secs(15)));
+    for interval in ["5s", "700ms", "10s"] {
+        let set = format!("hosts.heartbeat_interval = '{interval}'");
+        assert_eq!(hosts(&format!("{replica}{set}")).heartbeat_interval, hosts(&set).heartbeat_interval);
+    }
+    assert_eq!(hosts(&format!("{replica}hosts.lease_timeout = '5s'")).lease_timeout, Millis::secs(5));
+}

@@ -13,7 +13,8 @@ use crate::mask::Masks;
 pub struct RemoteToolsOptions {
     /// Times and limits for placing calls on hosts.
     pub fleet: FleetOptions,
-    /// Interval at which hosts are to send a heartbeat. Default 5 s: three of them fit into the default lease.
+    /// Interval at which hosts are to send a heartbeat. Default 5 s: three of them fit into the default lease. The
+    /// configuration has 1.5 s with `[cluster]`.
     pub heartbeat_interval: Millis,
     /// Time from offer to result for tools that declare no timeout. Default 10 min.
     pub tool_timeout: Millis,
