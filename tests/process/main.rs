@@ -29,6 +29,7 @@ mod resumed;
 mod scenarios;
 mod server_killed;
 mod shutdown;
+mod store_copy;
 mod store_faults;
 mod support;
 mod vendors;
