@@ -4,6 +4,7 @@
 mod clocks;
 mod cuts;
 mod leaving;
+mod listed;
 mod shared;
 
 use std::path::PathBuf;

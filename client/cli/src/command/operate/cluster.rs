@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use agentloop_client::Error;
 use agentloop_client::v1::{Host, HostHealth, Replica, ReplicaState};
 
 use crate::{
@@ -22,28 +23,40 @@ pub(crate) async fn cluster(global: &Global) -> Result<Exit, Failure> {
     let replicas = client.list_replicas().await?;
     if global.json() {
         replicas.iter().try_for_each(|replica| print::line(&json::line("Replica", replica)))?;
-        return Ok(Exit::Completed);
     }
     if replicas.is_empty() {
-        print::line(
-            "this server shares its database with no other: [cluster] of its configuration is not set",
-        )?;
+        if !global.json() {
+            print::line(
+                "this server shares its database with no other: [cluster] of its configuration is not set",
+            )?;
+        }
         return Ok(Exit::Completed);
     }
     // The replica that keeps the hosts may be the one that cannot be called. That is told by the rest, so it is called
     // once.
     let hosts = global.client_that_retries(0)?.list_hosts().await;
+    if global.json() {
+        match hosts {
+            Ok(hosts) => hosts.iter().try_for_each(|host| print::line(&json::line("Host", host)))?,
+            Err(error) => eprintln!("{}", not_known(&error)),
+        }
+        return Ok(Exit::Completed);
+    }
     let rows: Vec<_> = replicas.iter().map(row).collect();
     let columns =
         ["REPLICA", "ADDRESS", "STATE", "SHARDS", "VERSION", "JOINED", "SILENT FOR", "CONFIGURATION"];
     print::table(columns, &rows)?;
     match hosts {
         Ok(hosts) => print::line(&connected(&hosts, &replicas))?,
-        // The replica that keeps them may be the one that cannot be called. The rest is known all the same.
-        Err(error) => print::line(&format!("the tool hosts are not known: {}", in_one_line(&error)))?,
+        // The rest is known all the same.
+        Err(error) => print::line(&not_known(&error))?,
     }
     notes(&replicas).iter().try_for_each(|note| print::line(note))?;
     Ok(Exit::Completed)
+}
+
+fn not_known(error: &Error) -> String {
+    format!("the tool hosts are not known: {}", in_one_line(error))
 }
 
 /// The number of tool hosts, and their place.
