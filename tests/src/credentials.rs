@@ -81,6 +81,13 @@ impl Authority {
         self.sign(name, &[], ExtendedKeyUsagePurpose::ClientAuth, Some(end))
     }
 
+    /// The certificate of a replica at loopback, which is both a server and a client of the others.
+    #[must_use]
+    pub fn replica(&self) -> Identity {
+        let both = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign_for("replica", &["127.0.0.1"], both.to_vec(), None)
+    }
+
     fn sign(
         &self,
         name: &str,
@@ -88,11 +95,21 @@ impl Authority {
         purpose: ExtendedKeyUsagePurpose,
         end: Option<u64>,
     ) -> Identity {
+        self.sign_for(name, hosts, vec![purpose], end)
+    }
+
+    fn sign_for(
+        &self,
+        name: &str,
+        hosts: &[&str],
+        purposes: Vec<ExtendedKeyUsagePurpose>,
+        end: Option<u64>,
+    ) -> Identity {
         let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
         let mut params = CertificateParams::new(hosts).expect("names of hosts");
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
-        params.extended_key_usages = vec![purpose];
+        params.extended_key_usages = purposes;
         if let Some(end) = end {
             params.not_after = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(end);
         }

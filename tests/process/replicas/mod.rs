@@ -1,6 +1,7 @@
 //! Several replicas over one PostgreSQL database: callers and hosts at replicas that do not own the run's session, and an owner
 //! that is killed, frozen, or told to stop. Left out without a database, in one line.
 
+mod certificates;
 mod clocks;
 mod cuts;
 mod leaving;

@@ -228,6 +228,11 @@ impl Server {
         self.process.as_ref().expect("it runs").signal(signal).await;
     }
 
+    /// Waits for a line of its log, or of what it prints, that contains `text`.
+    pub async fn line_with(&mut self, text: &str) -> String {
+        self.process.as_mut().expect("it runs").line_with(text).await
+    }
+
     /// Id of the server's process.
     pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("it runs").pid()
