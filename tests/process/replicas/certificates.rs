@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agentloop_client::RunWatch;
 use agentloop_client::v1::watch_runs_response::Change;
-use agentloop_client::v1::{RunFilter, RunStatus, ToolStatus};
+use agentloop_client::v1::{ErrorReason, RunFilter, RunStatus, ToolStatus};
 use agentloop_tests::credentials::{Authority, Identity, SecurityFiles};
 use agentloop_tests::owners::sessions_of;
 use agentloop_tests::postgres;
@@ -24,6 +24,8 @@ use crate::support::{eventually, soon};
 
 /// The line of a replica that has read changed certificates.
 const READ_AGAIN: &str = "read the certificate of the links between replicas again";
+/// The line of a replica that does not reach another one.
+const NOT_CALLED: &str = "another replica cannot be called from here";
 
 /// The files of replicas that have one certificate.
 struct Certificates {
@@ -192,4 +194,47 @@ async fn replicas_with_certificates_work_for_each_other_over_a_kill_and_a_renewa
         list.completed(count).await;
     }
     assert_eq!(host.did("slow-end").len(), count, "each call was made once");
+}
+
+/// It shares the database, so it takes its part of the sessions, which nobody else reaches until it has ended.
+#[tokio::test]
+async fn a_replica_with_a_certificate_of_other_roots_is_named_and_sessions_of_the_others_do_not_notice() {
+    let (model, certificates, of_others) = (Model::start().await, Certificates::new(), Certificates::new());
+    let Some(mut replicas) = secured(&model, &certificates, 2).await else { return };
+    let stranger = Server::start(&setting(&model, &of_others, &replicas.url)).await;
+    replicas.servers.push(stranger);
+    in_time("equal parts of three", replicas.owners.shared_by(3)).await;
+    model.answers_by(|call| call.say("Hello."));
+    let Replicas { servers, owners, .. } = &mut replicas;
+    let address = servers[2].replica_address().expect("a replica").to_owned();
+    let rows = impatient(&servers[0]).list_replicas().await.expect("listed");
+    let unreached: Vec<_> = rows.iter().filter(|row| !row.problem.is_empty()).collect();
+    let [stranger] = unreached[..] else { panic!("one is not reached: {rows:?}") };
+    assert!(stranger.address == address && stranger.problem.contains("certificate"), "{stranger:?}");
+
+    for (place, server) in servers.iter_mut().enumerate() {
+        let names = server.line_with(NOT_CALLED).await;
+        let is_named = names.contains(&format!("at=\"{address}\""));
+        assert!(names.contains("certificate") && is_named == (place < 2), "{names}");
+    }
+
+    let lost = sessions_of(owners, servers, 2, 1).await.remove(0);
+    let (client, asked) = (impatient(&servers[0]), input("lost", &lost, "Say hello"));
+    let refused = tokio::spawn(async move { client.run(asked).await });
+    for owner in 0..2 {
+        for (number, session) in sessions_of(owners, servers, owner, 4).await.iter().enumerate() {
+            let run = input(&format!("r-{owner}-{number}"), session, "Say hello");
+            let ended = impatient(&servers[number % 2]).run(run).await.expect("it runs");
+            assert_eq!(ended.status(), RunStatus::Completed);
+        }
+    }
+    let refused =
+        soon("the refusal", refused).await.expect("no panic").expect_err("nobody reaches its owner");
+    assert_eq!(refused.reason(), Some(ErrorReason::OwnerUnavailable), "{refused:?}");
+
+    let (code, said) = servers[2].terminate().await;
+    assert_eq!(code, 0, "{said}");
+    in_time("equal parts of two", owners.shared_by(2)).await;
+    let ended = impatient(&servers[0]).run(input("lost", &lost, "Say hello")).await.expect("it runs");
+    assert_eq!(ended.status(), RunStatus::Completed);
 }
