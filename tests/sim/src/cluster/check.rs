@@ -13,7 +13,8 @@
 //! - In the end every shard has an owner that serves it, nobody has more than its share, and all room is free again.
 //!
 //! A database that goes back loses acknowledged events, and claims and releases, too. In such a seed, the checks leave out what
-//! follows from that: for some seconds all that is about terms, and from then on what was acknowledged, and conflicts.
+//! follows from that: all that is about terms, for some seconds and of each owner until its next beat, and from then on what
+//! was acknowledged, and conflicts.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,7 @@ impl World {
     pub(super) fn check_write(&mut self, owner: OwnerNo, shard: ShardNo, term: Term) {
         let row = &self.database.shards[&shard];
         let (newest, before) = (row.term, row.journal.last().map(|written| written.term));
-        if self.settles() {
+        if self.settles(owner) {
             return;
         }
         let falls = before.is_some_and(|before| before > term) && !self.went_back();
@@ -105,7 +106,7 @@ impl World {
     pub(super) fn check_emission(&mut self, owner: OwnerNo, shard: ShardNo, term: Term) {
         self.count("frames sent");
         let row = &self.database.shards[&shard];
-        if (row.owner != Some(owner) || row.term != term) && !self.settles() {
+        if (row.owner != Some(owner) || row.term != term) && !self.settles(owner) {
             let newest = row.term.0;
             self.problem(format!(
                 "owner {owner} sends for shard {shard} in term {} after its lease: the newest is {newest}",

@@ -40,6 +40,8 @@ pub(super) struct Process {
 pub(super) struct Node {
     pub(super) owner: OwnerNo,
     pub(super) member: Member,
+    /// Sending of the last beat that was confirmed.
+    pub(super) beaten: Option<Timestamp>,
     pub(super) lane: Lane,
     /// Shards that were read after they were gained, and their last event.
     pub(super) ready: BTreeMap<ShardNo, (Term, u64)>,
@@ -78,5 +80,11 @@ pub(super) struct Accepted {
 impl Process {
     pub(super) fn life(&self) -> Life {
         Life { place: self.place, number: self.number }
+    }
+
+    /// The time of its clock at a time of the simulation.
+    pub(super) fn local(&self, time: u64) -> Timestamp {
+        let (rate, base) = self.clock;
+        Timestamp(base + time * rate / 1_000)
     }
 }

@@ -29,8 +29,7 @@ const KEEPS_AFTER: u64 = 500;
 
 impl World {
     pub(super) fn local_time(&self, place: usize) -> Timestamp {
-        let (rate, base) = self.processes[place].clock;
-        Timestamp(base + self.schedule.now() * rate / 1_000)
+        self.processes[place].local(self.schedule.now())
     }
 
     pub(super) fn node(&mut self, place: usize) -> Option<&mut Node> {
@@ -101,6 +100,7 @@ impl World {
         self.processes[life.place].node = Some(Box::new(Node {
             owner,
             member: Member::new(owner, LeaseTimes::default(), now),
+            beaten: None,
             lane: Lane::default(),
             ready: BTreeMap::new(),
             reading: BTreeMap::new(),
@@ -299,6 +299,9 @@ impl World {
         match (work, reply) {
             (BeatWork::Beat(sent), Reply::View(mut view)) => {
                 self.look_for_lost_claims(life, sent, &mut view);
+                if let Some(node) = self.node(life.place) {
+                    node.beaten = Some(sent);
+                }
                 let peers = view.owners.iter().map(|seen| seen.owner).collect();
                 self.note_peers(life, peers, sent);
                 self.tell(life, MemberInput::Beaten { sent, view });
