@@ -328,3 +328,17 @@ fn shards_that_are_given_away_or_kept_are_not_lost() {
     assert_eq!(kept, [MemberAction::Gain(ShardNo(1), Term(1))]);
     assert_eq!(beaten(&mut member, 1_800, 1_801, view(&[(ME, 4)], &[(1, 1)], 0)), []);
 }
+
+/// Rows are read, and responses come, in an order that the driver keeps. A driver that mixes them up leads to no earlier term.
+#[test]
+fn the_term_of_a_shard_never_falls() {
+    let mut member = Member::new(ME, TIMES(), at(0));
+    assert_eq!(beaten(&mut member, 0, 1, view(&[(ME, 1)], &[(0, 3)], 0)).len(), 1);
+    for earlier in [Term(1), Term(2), Term(3)] {
+        assert_eq!(member.handle(MemberInput::Claimed(vec![(ShardNo(0), earlier)]), at(2)), []);
+        assert_eq!(member.term(ShardNo(0)), Some(Term(3)));
+    }
+    let later = member.handle(MemberInput::Claimed(vec![(ShardNo(0), Term(4))]), at(3));
+    assert_eq!(later, [MemberAction::Gain(ShardNo(0), Term(4))]);
+    assert_eq!(member.term(ShardNo(0)), Some(Term(4)));
+}
