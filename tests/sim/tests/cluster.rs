@@ -155,3 +155,38 @@ fn owners_of_claims_that_are_lost_are_found() {
     let bug = Some(PlantedClusterBug::LostClaimsUnseen);
     finds_with(ClusterOptions { bug, goes_back: true, ..Default::default() }, "has two living owners");
 }
+
+#[test]
+fn releases_that_overtake_commits_are_found() {
+    finds(PlantedClusterBug::ReleaseOutsideLane, "a stale write lands");
+}
+
+#[test]
+fn commits_that_are_sent_again_without_a_look_are_found() {
+    finds(PlantedClusterBug::ResentWithoutLookUp, "conflicts with itself");
+}
+
+#[test]
+fn a_transaction_that_holds_a_lane_for_good_is_found() {
+    finds(PlantedClusterBug::HeldLaneNotEnded, "nobody serves shard");
+}
+
+#[test]
+fn a_fence_that_nobody_completes_is_found() {
+    finds(PlantedClusterBug::FenceLeftToBeginner, "nobody serves shard");
+}
+
+#[test]
+fn shards_that_a_fenced_owner_keeps_are_found() {
+    finds(PlantedClusterBug::FencedKeepShards, "nobody serves shard");
+}
+
+#[test]
+fn needless_takeovers_when_the_database_comes_back_are_found() {
+    finds(PlantedClusterBug::NoQuietAfterGap, "after the database came back");
+}
+
+#[test]
+fn room_that_a_fenced_owner_keeps_is_found() {
+    finds(PlantedClusterBug::FencedKeepRoom, "keeps room");
+}

@@ -8,6 +8,7 @@
 //! - No shard is free for 10 s, and none is without service for 25 s, while one replica is well. (A replica that was cut
 //!   off suspects nobody for 15 s.)
 //! - No shard has two living owners for 3 s.
+//! - Nobody is fenced because the database was away from everybody, also if one comes back later than another.
 //! - A shard that its owner has to keep is served before it is to be given away again.
 //! - A call that waits at a replica that is well is done.
 //! - In the end every shard has an owner that serves it, nobody has more than its share, and all room is free again.
@@ -20,8 +21,8 @@ use std::collections::BTreeMap;
 
 use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 
-use super::database::{Append, BatchNo};
-use super::frame::Frame;
+use super::database::{Append, BatchNo, Statement};
+use super::frame::{Frame, Life};
 use super::plan::PlantedClusterBug;
 use super::process::{Node, Process};
 use super::world::World;
@@ -30,6 +31,10 @@ const FREE_MAX: u64 = 10_000;
 const WITHOUT_SERVICE_MAX: u64 = 25_000;
 const SHARED_MAX: u64 = 3_000;
 const CALL_MAX: u64 = 40_000;
+/// Replicas are quiet for 15 s from the first beat after a gap, by clocks that may be fast.
+const QUIET_FOR: u64 = 14_500;
+/// A replica has beaten after this time.
+const BEATS_SINCE: u64 = 3_000;
 /// A database that is away may keep the owner from serving the shard in between.
 const KEPT_MAX: u32 = 3;
 
@@ -131,6 +136,26 @@ impl World {
             return;
         }
         *accepted = term;
+    }
+
+    /// A database that was away made every replica late, and each of them has a gap in its own beats. So none of them may fence
+    /// another one for that.
+    pub(super) fn check_fence(&mut self, mark: &Statement, owner: OwnerNo) {
+        let Some(away) = self.away else { return };
+        let Some(fenced) = self.lives.get(&owner).copied() else { return };
+        let is_quiet = mark.sent >= away.until && mark.sent < away.until + QUIET_FOR;
+        // One that has started in that time, or just before, may have had no beat in which to find a gap.
+        let was_there = |life: Life| {
+            let process = &self.processes[life.place];
+            process.life() == life && process.is_up && process.untouched_from + BEATS_SINCE <= away.since
+        };
+        if is_quiet && was_there(mark.from) && was_there(fenced) {
+            let place = mark.from.place;
+            let passed = mark.sent - away.until;
+            self.problem(format!(
+                "owner {owner} is fenced by place {place} {passed} ms after the database came back, and nothing else was wrong"
+            ));
+        }
     }
 
     /// The longest time for which some replica has been well without a break, and what happens in it must have happened.

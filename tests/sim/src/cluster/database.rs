@@ -8,6 +8,7 @@ use agentloop_core::cluster::shard::{Beat, OwnerNo, ShardNo, Term};
 use agentloop_core::cluster::suspicion::Suspect;
 
 use super::frame::Life;
+use super::plan::PlantedClusterBug;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct StatementNo(pub(super) u64);
@@ -26,6 +27,7 @@ pub(super) struct Statement {
     pub(super) no: StatementNo,
     pub(super) from: Life,
     pub(super) query: Query,
+    pub(super) sent: u64,
     /// The connection broke: nobody reads the response.
     pub(super) is_orphan: bool,
     /// The primary that its connection leads to.
@@ -53,6 +55,12 @@ pub(super) enum Query {
         connection: ConnectionNo,
         batch: BatchNo,
         write: Write,
+    },
+    /// A release that no lane puts in order: with a planted fault.
+    Release {
+        owner: OwnerNo,
+        shard: ShardNo,
+        term: Term,
     },
     /// The last event of a shard.
     Read(ShardNo),
@@ -163,14 +171,22 @@ impl Database {
     }
 
     /// A beat raises the counter of an owner that may beat, frees what fenced owners have left, and reads the rest.
-    pub(super) fn beat(&mut self, owner: OwnerNo, is_draining: bool, ignores_mark: bool) -> Reply {
+    pub(super) fn beat(
+        &mut self,
+        owner: OwnerNo,
+        is_draining: bool,
+        bug: Option<PlantedClusterBug>,
+    ) -> Reply {
+        let ignores_mark = bug == Some(PlantedClusterBug::BeatIgnoresMark);
         let row = self.beats.get_mut(&owner).filter(|row| !row.is_fenced || ignores_mark);
         let Some(row) = row else { return Reply::Fenced };
         row.beat = Beat(row.beat.0 + 1);
         row.is_draining = is_draining;
-        let fenced: Vec<OwnerNo> =
-            self.owners.iter().filter(|(_, row)| row.is_fenced).map(|(owner, _)| *owner).collect();
-        fenced.into_iter().for_each(|owner| self.free_shards(owner));
+        if bug != Some(PlantedClusterBug::FencedKeepShards) {
+            let fenced: Vec<OwnerNo> =
+                self.owners.iter().filter(|(_, row)| row.is_fenced).map(|(owner, _)| *owner).collect();
+            fenced.into_iter().for_each(|owner| self.free_shards(owner));
+        }
         Reply::View(self.view(owner))
     }
 

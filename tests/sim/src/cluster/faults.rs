@@ -5,7 +5,12 @@ use agentloop_core::cluster::member::MemberInput;
 use super::frame::Life;
 use super::plan::FaultKind;
 use super::schedule::Event;
-use super::world::World;
+use super::world::{Away, World};
+
+/// A time without the database that is a gap in the beats of every replica, whatever its clock.
+const GAP_FOR_ALL: u64 = 2_100;
+/// After such a time, replicas connect again one after the other.
+const CONNECTS_WITHIN: u64 = 6_000;
 
 impl World {
     pub(super) fn fault(&mut self) {
@@ -27,7 +32,7 @@ impl World {
             }
             FaultKind::DatabaseAway => {
                 let length = self.random.between(300, 8_000);
-                (0..self.processes.len()).for_each(|place| self.cut(place, length));
+                self.database_away(length);
             }
             FaultKind::GoesBack => self.primary_fails(),
             FaultKind::Slow => self.slow(place),
@@ -79,7 +84,7 @@ impl World {
             return;
         }
         process.is_frozen = true;
-        process.well_from = process.well_from.max(now + length);
+        process.touched_until(now + length);
         let (life, owner) = (process.life(), process.node.as_ref().map(|node| node.owner));
         self.count("replicas frozen");
         self.trace(&format!("place {place} is frozen for {length} ms"));
@@ -119,7 +124,7 @@ impl World {
             return;
         }
         process.runtime_stands = true;
-        process.well_from = process.well_from.max(now + length);
+        process.touched_until(now + length);
         let life = process.life();
         self.count("runtimes that stood still");
         self.trace(&format!("the runtime of place {place} stands still for {length} ms"));
@@ -137,7 +142,29 @@ impl World {
         }
     }
 
+    /// Cuts a replica off, and no other one.
     pub(super) fn cut(&mut self, place: usize, length: u64) {
+        let until = self.schedule.now() + length;
+        self.processes[place].touched_until(until);
+        self.cut_off(place, length);
+    }
+
+    fn database_away(&mut self, length: u64) {
+        let now = self.schedule.now();
+        let is_gap = length >= GAP_FOR_ALL;
+        if is_gap {
+            let goes_on = self.away.filter(|away| away.until >= now);
+            let since = goes_on.map_or(now, |away| away.since);
+            let until = goes_on.map_or(0, |away| away.until).max(now + length);
+            self.away = Some(Away { since, until });
+        }
+        for place in 0..self.processes.len() {
+            let connects = if is_gap { self.random.below(CONNECTS_WITHIN) } else { 0 };
+            self.cut_off(place, length + connects);
+        }
+    }
+
+    fn cut_off(&mut self, place: usize, length: u64) {
         let until = self.schedule.now() + length;
         self.count("replicas cut off from the database");
         self.trace(&format!("place {place} is cut off from the database for {length} ms"));
@@ -153,7 +180,7 @@ impl World {
         self.trace(&format!("place {place} is slow for {length} ms"));
         let process = &mut self.processes[place];
         process.slow_until = process.slow_until.max(until);
-        process.well_from = process.well_from.max(until);
+        process.touched_until(until);
     }
 
     pub(super) fn is_cut(&self, place: usize) -> bool {

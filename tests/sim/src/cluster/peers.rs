@@ -68,8 +68,12 @@ impl World {
 
     /// The owners that a beat has found. The room of those that are fenced is free again.
     pub(super) fn note_peers(&mut self, life: Life, peers: BTreeSet<OwnerNo>, sent: Timestamp) {
+        let bug = self.plan.bug;
         let Some(node) = self.node(life.place) else { return };
         let before = std::mem::replace(&mut node.peers, peers);
+        if bug == Some(PlantedClusterBug::FencedKeepRoom) {
+            return;
+        }
         let mut gone = node.room.fenced(&node.peers, sent);
         gone.extend(before.difference(&node.peers));
         gone.into_iter().for_each(|peer| self.peer_lost(life, peer));

@@ -31,6 +31,20 @@ pub enum PlantedClusterBug {
     KeptShedAtOnce,
     /// A replica does not look if a beat shows the shards that it owns.
     LostClaimsUnseen,
+    /// A release does not go through the lane, so commits of its shard may come after it.
+    ReleaseOutsideLane,
+    /// A write whose response was lost is sent again, and the number of the lane's last batch is not looked at.
+    ResentWithoutLookUp,
+    /// Nobody ends the connection whose open transaction holds a lane.
+    HeldLaneNotEnded,
+    /// A fence that was begun is left to the replica that began it.
+    FenceLeftToBeginner,
+    /// Beats do not free the shards of fenced owners: that is left to the end of the fence.
+    FencedKeepShards,
+    /// A replica is not quiet after a gap in its own beats.
+    NoQuietAfterGap,
+    /// Room that a fenced owner has, or waits for, stays its own.
+    FencedKeepRoom,
 }
 
 /// The plan of a simulation.

@@ -27,6 +27,8 @@ pub(super) struct Process {
     pub(super) long_commits_until: u64,
     /// From when on nothing is wrong with it.
     pub(super) well_from: u64,
+    /// The same, but for times in which the database was away from everybody.
+    pub(super) untouched_from: u64,
     /// The clock's rate, in a thousand, and what it shows at the beginning.
     pub(super) clock: (u64, u64),
     /// Events that came while the process was frozen, or its runtime stood still.
@@ -66,6 +68,8 @@ pub(super) struct Node {
 pub(super) enum BeatWork {
     Beat(Timestamp),
     Fence,
+    /// With a planted fault.
+    Release(ShardNo, Term),
 }
 
 /// A call that this replica has accepted.
@@ -86,5 +90,11 @@ impl Process {
     pub(super) fn local(&self, time: u64) -> Timestamp {
         let (rate, base) = self.clock;
         Timestamp(base + time * rate / 1_000)
+    }
+
+    /// Something is wrong with this process until then.
+    pub(super) fn touched_until(&mut self, until: u64) {
+        self.well_from = self.well_from.max(until);
+        self.untouched_from = self.untouched_from.max(until);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use agentloop_core::cluster::lease::LeaseTimes;
 use agentloop_core::cluster::member::{ClusterView, Member, MemberAction, MemberInput, Shed};
 use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
-use agentloop_core::time::Timestamp;
+use agentloop_core::time::{Millis, Timestamp};
 
 use super::database::{Query, Reply, StatementNo, Write};
 use super::frame::{Frame, Life};
@@ -52,6 +52,7 @@ impl World {
             cut_until: process.cut_until,
             slow_until: process.slow_until,
             well_from: process.well_from.max(now),
+            untouched_from: process.untouched_from.max(now),
             ..Process::default()
         };
         self.count("starts of replicas");
@@ -97,9 +98,13 @@ impl World {
         let now = self.local_time(life.place);
         self.trace(&format!("owner {owner} starts in place {}", life.place));
         self.lives.insert(owner, life);
+        let mut times = LeaseTimes::default();
+        if self.plan.bug == Some(PlantedClusterBug::NoQuietAfterGap) {
+            times.quiet_after_gap = Millis(0);
+        }
         self.processes[life.place].node = Some(Box::new(Node {
             owner,
-            member: Member::new(owner, LeaseTimes::default(), now),
+            member: Member::new(owner, times, now),
             beaten: None,
             lane: Lane::default(),
             ready: BTreeMap::new(),
@@ -226,9 +231,19 @@ impl World {
             let is_draining = node.member.is_draining();
             if !is_draining && self.processes[life.place].long_commits_until > self.schedule.now() {
                 self.schedule.after(KEEPS_AFTER, Event::Keeps(life, shard));
+            } else if self.plan.bug == Some(PlantedClusterBug::ReleaseOutsideLane) {
+                self.release_outside_lane(life, shard, term);
             } else {
                 self.enqueue(life, Write::Release { shard, term });
             }
+        }
+    }
+
+    fn release_outside_lane(&mut self, life: Life, shard: ShardNo, term: Term) {
+        let Some(owner) = self.node(life.place).map(|node| node.owner) else { return };
+        let no = self.send(life, Query::Release { owner, shard, term });
+        if let Some(node) = self.node(life.place) {
+            node.beat_thread.insert(no, BeatWork::Release(shard, term));
         }
     }
 
@@ -299,6 +314,9 @@ impl World {
         match (work, reply) {
             (BeatWork::Beat(sent), Reply::View(mut view)) => {
                 self.look_for_lost_claims(life, sent, &mut view);
+                if self.plan.bug == Some(PlantedClusterBug::FenceLeftToBeginner) {
+                    view.half_fenced.clear();
+                }
                 if let Some(node) = self.node(life.place) {
                     node.beaten = Some(sent);
                 }
@@ -312,6 +330,8 @@ impl World {
                 self.fence(life, Query::FinishFence(owner));
             }
             (BeatWork::Fence, _) => {}
+            (BeatWork::Release(shard, _), Reply::Written) => self.tell(life, MemberInput::Released(shard)),
+            (BeatWork::Release(shard, term), _) => self.release_outside_lane(life, shard, term),
         }
     }
 

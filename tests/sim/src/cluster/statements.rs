@@ -17,7 +17,7 @@ const TERMINATES_AFTER: u64 = 1_000;
 /// The age of the rows that a claim sees which does not look again.
 const SNAPSHOT_AGE: u64 = 300;
 /// For how long a transaction stays open whose client is gone or stands still.
-const LEFT_OPEN: u64 = 20_000;
+const LEFT_OPEN: u64 = 60_000;
 
 impl World {
     /// Sends a statement to the database, and says what becomes of it.
@@ -26,7 +26,8 @@ impl World {
         let no = StatementNo(self.statements);
         let place = from.place;
         let primary = self.database.primary;
-        let mut statement = Statement { no, from, query, is_orphan: false, primary };
+        let sent = self.schedule.now();
+        let mut statement = Statement { no, from, query, sent, is_orphan: false, primary };
         let way = self.way_to_database(place);
         let is_cut = self.is_cut(place);
         if !is_cut && !self.random.chance(self.plan.connection_breaks) {
@@ -123,8 +124,9 @@ impl World {
     }
 
     pub(super) fn terminates(&mut self, lane: OwnerNo, no: StatementNo) {
+        let is_left = self.plan.bug == Some(PlantedClusterBug::HeldLaneNotEnded);
         let row = self.lane(lane);
-        if row.waiting.is_empty() || row.open.as_ref().is_none_or(|open| open.no != no) {
+        if is_left || row.waiting.is_empty() || row.open.as_ref().is_none_or(|open| open.no != no) {
             return;
         }
         let statement = row.open.take().expect("it is open");
@@ -153,13 +155,13 @@ impl World {
         let bug = self.plan.bug;
         match &statement.query {
             Query::Register => Reply::Registered(self.database.register()),
-            Query::Beat { owner, is_draining } => {
-                let ignores_mark = bug == Some(PlantedClusterBug::BeatIgnoresMark);
-                self.database.beat(*owner, *is_draining, ignores_mark)
-            }
+            Query::Beat { owner, is_draining } => self.database.beat(*owner, *is_draining, bug),
             Query::Mark(suspect) => {
                 let reply = self.database.mark(*suspect);
                 let is_marked = matches!(reply, Reply::Marked { holds: true, .. });
+                if is_marked {
+                    self.check_fence(statement, suspect.owner);
+                }
                 if is_marked && bug == Some(PlantedClusterBug::FreedBeforeTheLane) {
                     self.database.free_shards(suspect.owner);
                 }
@@ -170,6 +172,7 @@ impl World {
             Query::Write { owner, connection, batch, write } => {
                 self.write(*owner, *connection, *batch, write)
             }
+            Query::Release { owner, shard, term } => self.release(*owner, *shard, *term),
             Query::Read(shard) => Reply::Read { last: self.database.shards[shard].journal.len() as u64 },
             Query::Owners => Reply::Owners(self.database.owners_of_shards()),
             Query::Leave(owner) => {
@@ -227,20 +230,22 @@ impl World {
         let reply = match write {
             Write::Commit(appends) => self.store(owner, batch, appends),
             Write::Claim(at_most) => Reply::Claimed(self.claim(owner, *at_most)),
-            Write::Release { shard, term } => {
-                let row = self.database.shards.get_mut(shard).expect("shards are never deleted");
-                if row.owner == Some(owner) && row.term == *term {
-                    row.owner = None;
-                    self.count("shards released");
-                }
-                Reply::Written
-            }
+            Write::Release { shard, term } => self.release(owner, *shard, *term),
         };
         if !matches!(reply, Reply::Conflict) {
             let row = self.lane(owner);
             row.last_batch = row.last_batch.max(batch);
         }
         reply
+    }
+
+    fn release(&mut self, owner: OwnerNo, shard: ShardNo, term: Term) -> Reply {
+        let row = self.database.shards.get_mut(&shard).expect("shards are never deleted");
+        if row.owner == Some(owner) && row.term == term {
+            row.owner = None;
+            self.count("shards released");
+        }
+        Reply::Written
     }
 
     /// Checks nothing about shards: the lane alone is the fence.
@@ -300,7 +305,12 @@ impl Query {
             | Self::Connect { owner, .. }
             | Self::Write { owner, .. }
             | Self::Leave(owner) => Some(*owner),
-            Self::Register | Self::Beat { .. } | Self::Mark(_) | Self::Read(_) | Self::Owners => None,
+            Self::Register
+            | Self::Beat { .. }
+            | Self::Mark(_)
+            | Self::Release { .. }
+            | Self::Read(_)
+            | Self::Owners => None,
         }
     }
 }

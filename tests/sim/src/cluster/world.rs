@@ -53,6 +53,8 @@ pub(super) struct World {
     pub(super) takeovers: Vec<u64>,
     pub(super) is_calm: bool,
     pub(super) standby: Standby,
+    /// The last time that the database was away from everybody for so long that each replica has a gap in its beats.
+    pub(super) away: Option<Away>,
     log: Log,
     problems: Vec<String>,
     counts: BTreeMap<&'static str, u64>,
@@ -65,6 +67,13 @@ pub(super) struct Caller {
     pub(super) shard: ShardNo,
     /// When it first sent its call to this process; `None` between two calls.
     pub(super) waits_since: Option<u64>,
+}
+
+/// A time in which nobody reached the database.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Away {
+    pub(super) since: u64,
+    pub(super) until: u64,
 }
 
 /// Facts that the checks remember of a shard.
@@ -103,6 +112,7 @@ impl World {
             takeovers: Vec::new(),
             is_calm: false,
             standby: Standby::default(),
+            away: None,
             log: Log::new(trace),
             problems: Vec::new(),
             counts: BTreeMap::new(),

@@ -5,6 +5,7 @@ use agentloop_core::cluster::shard::{ShardNo, Term};
 
 use super::database::{Append, BatchNo, ConnectionNo, Query, Reply, StatementNo, Write};
 use super::frame::{Life, Message};
+use super::plan::PlantedClusterBug;
 use super::world::World;
 
 impl World {
@@ -50,6 +51,7 @@ impl World {
     }
 
     pub(super) fn lane_replied(&mut self, life: Life, no: StatementNo, reply: Reply) {
+        let bug = self.plan.bug;
         let Some(node) = self.node(life.place) else { return };
         let owner = node.owner;
         if node.lane.awaits != Some(no) {
@@ -64,8 +66,9 @@ impl World {
             }
             Reply::Connected { last } => {
                 node.lane.is_connected = true;
+                let looks = bug != Some(PlantedClusterBug::ResentWithoutLookUp);
                 // The look-up is exact: nothing of an earlier connection is accepted any more.
-                if node.lane.in_flight.as_ref().is_some_and(|(batch, _)| *batch <= last) {
+                if looks && node.lane.in_flight.as_ref().is_some_and(|(batch, _)| *batch <= last) {
                     self.count("commits found after a lost response");
                     self.lane_done(life, None);
                 }
