@@ -120,6 +120,25 @@ async fn a_row_that_is_not_as_it_was_is_a_refusal_and_changes_nothing() {
     assert_eq!(count.get::<i64, _>("n"), 1);
 }
 
+#[tokio::test]
+async fn a_session_that_is_not_as_it_was_is_a_refusal_and_changes_nothing() {
+    for change in ["last_entry = 7", "live_run_no = NULL", "live_run_no = 0"] {
+        let Some(schema) = Schema::new().await else { return };
+        let store = schema.open().await;
+        let mut owner = Owner::started(&shared(&store), "s", "r").await;
+        let mut shell = schema.shell().await;
+        let sql = format!("UPDATE sessions SET {change}");
+        shell.execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
+        let refused = owner.says("lost").await;
+        assert!(
+            matches!(refused, Err(StoreError::Conflict | StoreError::SessionMoved)),
+            "{change}: {refused:?}"
+        );
+        let count = sqlx::query("SELECT count(*) AS n FROM run_events").fetch_one(&mut shell).await.unwrap();
+        assert_eq!(count.get::<i64, _>("n"), 1, "{change}");
+    }
+}
+
 /// 54000 is the code of a row that is too large for an index; P0001 one that the store knows nothing of.
 #[tokio::test]
 async fn a_write_that_the_database_refuses_fails_alone() {

@@ -1,5 +1,7 @@
 //! The appends of a commit: their rows are read as far as the cache does not have them, and checked. No writes.
 
+use std::collections::HashMap;
+
 use agentloop_core::id::{EntryNo, Epoch, Seq};
 use sqlx::postgres::PgRow;
 use sqlx::{Error, PgConnection, Row as _};
@@ -8,7 +10,7 @@ use crate::store::StoreError;
 use crate::store::postgres::rows;
 use crate::store::support::append::{
     CachedRows, CommitRows, EncodedAppend, LastNumbers, LiveRun, NumberedAppend, RunHead, RunInCommit,
-    SessionHead, SessionInCommit, WriterCache,
+    SessionHead, SessionInCommit, SessionValues, WriterCache,
 };
 
 /// The rows of runs and sessions that appends are checked against.
@@ -27,6 +29,8 @@ pub(in crate::store::postgres) struct CommitPlan<'a> {
     /// One for each append, in order.
     pub(in crate::store::postgres) replies: Vec<Result<(), StoreError>>,
     pub(in crate::store::postgres) accepted: Vec<NumberedAppend<'a>>,
+    /// The sessions that were there, by their numbers, as they were before the commit.
+    pub(in crate::store::postgres) sessions_before: HashMap<i64, SessionValues>,
     /// Numbers of search documents: one for each entry of the accepted appends, in order.
     pub(in crate::store::postgres) documents: Vec<Option<i64>>,
     /// The rows with everything that is accepted.
@@ -48,6 +52,8 @@ pub(in crate::store::postgres) async fn plan<'a>(
     if !missing.is_empty() {
         read_rows(db, &missing, &mut rows).await?;
     }
+    let before = |session: &SessionInCommit| (session.head.no, SessionValues::of(&session.head));
+    let sessions_before = rows.sessions.values().map(before).collect();
     let replies: Vec<_> = appends.iter().map(|append| rows.accept(append)).collect();
     let accepted: Vec<_> = appends
         .iter()
@@ -57,7 +63,7 @@ pub(in crate::store::postgres) async fn plan<'a>(
         .collect();
     rows.collect_specs(|digest| cache.has_spec(digest));
     let documents = rows.number_documents(&accepted);
-    Ok(CommitPlan { replies, accepted, documents, rows })
+    Ok(CommitPlan { replies, accepted, sessions_before, documents, rows })
 }
 
 /// Adds the rows of these appends' runs and sessions.

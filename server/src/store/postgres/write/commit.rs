@@ -51,7 +51,8 @@ fn query<'a>(
     let query = changed_runs.bind(new_runs.bind(sessions.bind(query)));
     let query = entries(plan, events(plan, query));
     let query = questions(plan, steers(plan, query));
-    specs(plan, blobs(plan, todos(plan, jobs(plan, rules(plan, query)))))
+    let query = blobs(plan, todos(plan, jobs(plan, rules(plan, query))));
+    sessions_before(plan, specs(plan, query))
 }
 
 type Bound<'q> = Query<'q, Postgres, PgArguments>;
@@ -387,4 +388,13 @@ fn specs<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
     let digests: Vec<_> = plan.rows.specs.keys().map(|digest| digest.as_str()).collect();
     let specs: Vec<_> = plan.rows.specs.values().copied().collect();
     query.bind(digests).bind(specs)
+}
+
+/// The columns of changed sessions that they must have still, in the order of [`Sessions`].
+fn sessions_before<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
+    let changed = plan.rows.sessions.values().filter(|session| session.change == SessionChange::Updated);
+    let before = changed.map(|session| &plan.sessions_before[&session.head.no]);
+    let (entries, live_runs): (Vec<_>, Vec<_>) =
+        before.map(|session| (session.last_entry, session.live_run)).unzip();
+    query.bind(entries).bind(live_runs)
 }

@@ -20,9 +20,11 @@ sessions_up AS (
     UPDATE sessions AS s
     SET last_entry = v.last_entry, live_run_no = v.live_run_no, last_queue_no = v.last_queue_no,
         updated_at = v.updated_at
-    FROM fence, unnest($14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[])
-        AS v (session_no, last_entry, live_run_no, last_queue_no, updated_at)
-    WHERE s.session_no = v.session_no
+    FROM fence, unnest($14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $105::bigint[],
+                       $106::bigint[])
+        AS v (session_no, last_entry, live_run_no, last_queue_no, updated_at, last_entry_before, live_run_before)
+    WHERE s.session_no = v.session_no AND s.last_entry = v.last_entry_before
+      AND s.live_run_no IS NOT DISTINCT FROM v.live_run_before
     RETURNING 1),
 states_up AS (
     UPDATE run_states AS t

@@ -180,6 +180,19 @@ async fn a_run_of_a_session_that_has_moved_is_a_later_one() {
     assert!(found.last_no > before, "{} {before}", found.last_no);
 }
 
+/// Both own its shard, as after a fail-over that has lost a claim. The first one remembers the session as it was before.
+#[tokio::test]
+async fn a_session_that_another_owner_has_entered_is_not_entered_from_memory() {
+    let Some(Two { a, b, .. }) = two_stores().await else { return };
+    talks(&a, "s", "r1").await;
+    let mut waits = Owner::queued(&shared(&a), "s", "r2").await;
+    let mut live = Owner::started(&shared(&b), "s", "r3").await;
+    waits.entry = live.entry;
+    let refused = waits.enters().await;
+    assert!(matches!(&refused, Err(StoreError::SessionBusy { run: by }) if *by == run("r3")), "{refused:?}");
+    live.says("goes on").await.unwrap();
+}
+
 /// The journal of a run begins with its spec.
 async fn is_whole(store: &PostgresStore, name: &str) -> bool {
     store.records(&tenant(), &run(name), agentloop_core::id::Seq(0), 9).await.is_ok()
