@@ -1,13 +1,22 @@
 //! Commits: their round trips, and what becomes of them when a connection breaks.
 
+use agentloop_core::agent::RunSpec;
 use agentloop_core::id::EntryNo;
+use agentloop_core::message::{Message, Role};
+use agentloop_core::run::event::{Event, Steer};
+use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
+use agentloop_core::tool::Digest;
 use futures_util::future::join_all;
 use sqlx::Row as _;
 
 use super::*;
 use crate::store::NewSession;
 use crate::store::conformance::fixture::*;
+
+/// Finds the connection that writes, if it waits for a lock.
+const WAITS: &str =
+    "SELECT 1 FROM owners AS o JOIN pg_stat_activity AS a ON a.pid = o.pid WHERE a.wait_event_type = 'Lock'";
 
 fn shared(store: &Arc<PostgresStore>) -> Arc<dyn Store> {
     store.clone()
@@ -198,8 +207,7 @@ async fn a_commit_that_a_deadlock_ends_is_tried_again() {
     let (mut other, mut looking) = (schema.shell().await, schema.shell().await);
     other.execute("SET deadlock_timeout = '10min'; BEGIN; SELECT 1 FROM sessions FOR UPDATE").await.unwrap();
     let crosses = async {
-        let waits = "SELECT 1 FROM owners AS o JOIN pg_stat_activity AS a ON a.pid = o.pid WHERE a.wait_event_type = 'Lock'";
-        while sqlx::query(waits).fetch_optional(&mut looking).await.unwrap().is_none() {
+        while sqlx::query(WAITS).fetch_optional(&mut looking).await.unwrap().is_none() {
             tokio::task::yield_now().await;
         }
         other.execute("UPDATE owners SET pid = pid").await.unwrap();
@@ -209,6 +217,94 @@ async fn a_commit_that_a_deadlock_ends_is_tried_again() {
     said.unwrap();
     let entries = store.entries(&tenant(), &session("s"), EntryNo(0), 9).await.unwrap();
     assert_eq!(entries.len(), 1);
+}
+
+/// Another replica inserts two rows under keys that both use, in the order of the keys. Between the two, the store inserts both in
+/// one commit. It has no key that the other one waits for, so nobody finds a deadlock.
+async fn crosses<T>(
+    schema: &Schema,
+    [first, second]: [&'static str; 2],
+    end: &'static str,
+    write: impl Future<Output = T>,
+) -> T {
+    let (mut other, mut looking) = (schema.shell().await, schema.shell().await);
+    other.execute("SET deadlock_timeout = '10ms'; BEGIN").await.unwrap();
+    other.execute(first).await.unwrap();
+    let crossing = async {
+        while sqlx::query(WAITS).fetch_optional(&mut looking).await.unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+        other.execute(second).await.expect("the store has not inserted this key before the other one");
+        other.execute(end).await.unwrap();
+    };
+    let (written, ()) = tokio::join!(write, crossing);
+    written
+}
+
+#[tokio::test]
+async fn steers_are_inserted_in_the_order_of_their_ids() {
+    let Some(schema) = Schema::new().await else { return };
+    let store: Arc<dyn Store> = schema.open().await;
+    let mut owner = Owner::started(&store, "s", "r").await;
+    let steer = |id: &str| Event::MessageHeld {
+        message: Arc::new(Message::text(Role::User, "hurry")),
+        steer: Some(Steer { id: run(id), digest: Digest::of(&[id.as_bytes()]) }),
+    };
+    let others = [
+        "INSERT INTO steers (tenant, request_id, run_no, seq) VALUES ('local', 'q1', 0, 0)",
+        "INSERT INTO steers (tenant, request_id, run_no, seq) VALUES ('local', 'q2', 0, 0)",
+    ];
+    let told = owner.tell(RunStatus::Preparing, vec![steer("q2"), steer("q1")]);
+    crosses(&schema, others, "COMMIT", told).await.unwrap();
+    assert_eq!(owner.stored().await.len(), 3);
+}
+
+#[tokio::test]
+async fn runs_are_inserted_in_the_order_of_their_ids() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    let (mut one, mut two) =
+        (Owner::new(&shared(&store), "s1", "r1"), Owner::new(&shared(&store), "s2", "r2"));
+    let others = [
+        "INSERT INTO runs (run_no, tenant, run_id, session_no, shard, request_digest, agent, model, labels, preview, created_at)
+         VALUES (-1, 'local', 'r1', 0, 0, '', '', '', '{}', '', 0)",
+        "INSERT INTO runs (run_no, tenant, run_id, session_no, shard, request_digest, agent, model, labels, preview, created_at)
+         VALUES (-2, 'local', 'r2', 0, 0, '', '', '', '{}', '', 0)",
+    ];
+    let before = store.stats();
+    let both = async { tokio::join!(two.create(), one.create()) };
+    let (two, one) = crosses(&schema, others, "ROLLBACK", both).await;
+    (two.unwrap(), one.unwrap());
+    assert_eq!(store.stats().commits - before.commits, 1);
+}
+
+#[tokio::test]
+async fn specs_are_inserted_in_the_order_of_their_digests() {
+    let Some(schema) = Schema::new().await else { return };
+    let writes = async |store: &Arc<PostgresStore>, name: &str, agent: &str| {
+        let mut owner = Owner::new(&shared(store), &format!("s-{name}"), name);
+        let mut append = owner.creation();
+        let Event::Started { spec, .. } = &mut append.records[0].event else { unreachable!("it begins so") };
+        *spec = Arc::new(RunSpec { agent: agent.to_owned(), ..RunSpec::default() });
+        owner.write(append).await.unwrap();
+    };
+    let store = schema.open().await;
+    for agent in ["x", "y"] {
+        writes(&store, &format!("first-{agent}"), agent).await;
+    }
+    store.close().await;
+    let moves = "CREATE TABLE moved AS SELECT digest, spec FROM specs; DELETE FROM specs";
+    schema.shell().await.execute(moves).await.unwrap();
+    // It does not know which specs are stored.
+    let store = schema.open().await;
+    let others = [
+        "INSERT INTO specs SELECT digest, spec FROM moved ORDER BY digest LIMIT 1",
+        "INSERT INTO specs SELECT digest, spec FROM moved ORDER BY digest OFFSET 1",
+    ];
+    let before = store.stats();
+    let both = async { tokio::join!(writes(&store, "second-x", "x"), writes(&store, "second-y", "y")) };
+    crosses(&schema, others, "COMMIT", both).await;
+    assert_eq!(store.stats().commits - before.commits, 1);
 }
 
 /// A standby that has to confirm each commit is away: the first attempt waits, and nobody knows what becomes of it.

@@ -280,15 +280,19 @@ fn entries<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
     query.bind(sessions).bind(nos).bind(runs).bind(seqs).bind(plan.documents.clone())
 }
 
+/// In the order of their keys, like all rows whose keys replicas share: two commits that insert the same ones in two orders wait
+/// for each other.
 fn steers<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
     let (mut tenants, mut ids, mut runs, mut seqs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for new in &plan.accepted {
-        for steer in &new.append.steers {
-            tenants.push(new.append.run.tenant.as_str());
-            ids.push(steer.request.as_str());
-            runs.push(new.run_no);
-            seqs.push(int(steer.seq.0));
-        }
+    let of = plan.accepted.iter().flat_map(|new| new.append.steers.iter().map(move |steer| (new, steer)));
+    let mut all: Vec<_> = of.collect();
+    // Two with the same key keep their order: the first is the one that is known.
+    all.sort_by_key(|(new, steer)| (new.append.run.tenant.as_str(), steer.request.as_str()));
+    for (new, steer) in all {
+        tenants.push(new.append.run.tenant.as_str());
+        ids.push(steer.request.as_str());
+        runs.push(new.run_no);
+        seqs.push(int(steer.seq.0));
     }
     query.bind(tenants).bind(ids).bind(runs).bind(seqs)
 }
