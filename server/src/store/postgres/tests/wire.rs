@@ -17,7 +17,12 @@ pub(super) enum Lost {
     Responses,
     /// All that either side says.
     Everything,
+    /// The ends of requests: the database carries statements out, and commits none of them.
+    Ends,
 }
+
+/// The message that ends a request. The database commits a statement when it reads this.
+const SYNC: &[u8] = b"S\0\0\0\x04";
 
 /// A proxy of the database, on a port of its own.
 pub(super) struct Wire {
@@ -56,14 +61,21 @@ impl Wire {
                 let (from_far, to_far) = TcpStream::connect(&far).await.unwrap().into_split();
                 let (requests, responses, bytes) = (heard.clone(), heard.clone(), bytes.clone());
                 let carried = carry(from_near, to_far, move |read| {
-                    bytes.fetch_add(read, Ordering::Relaxed);
+                    bytes.fetch_add(read.len(), Ordering::Relaxed);
                     let (before, lost) = *requests.borrow();
-                    number < before && lost == Some(Lost::Everything)
+                    match lost.filter(|_| number < before) {
+                        Some(Lost::Everything) => &[],
+                        Some(Lost::Ends) => read.strip_suffix(SYNC).unwrap_or(read),
+                        Some(Lost::Responses) | None => read,
+                    }
                 });
                 tokio::spawn(until_cut(is_cut.subscribe(), carried));
-                let carried = carry(from_far, to_near, move |_read| {
+                let carried = carry(from_far, to_near, move |read| {
                     let (before, lost) = *responses.borrow();
-                    number < before && lost.is_some()
+                    match lost.filter(|_| number < before) {
+                        Some(Lost::Everything | Lost::Responses) => &[],
+                        Some(Lost::Ends) | None => read,
+                    }
                 });
                 tokio::spawn(until_cut(is_cut.subscribe(), carried));
             }
@@ -104,10 +116,11 @@ async fn until_cut(mut cut: watch::Receiver<bool>, carried: impl Future<Output =
     }
 }
 
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, is_lost: impl Fn(usize) -> bool) {
+/// Carries what `kept` returns of each piece.
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, kept: impl Fn(&[u8]) -> &[u8]) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        if !is_lost(read) && to.write_all(&buffer[..read]).await.is_err() {
+        if to.write_all(kept(&buffer[..read])).await.is_err() {
             break;
         }
     }

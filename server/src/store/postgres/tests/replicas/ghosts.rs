@@ -1,5 +1,6 @@
 //! Statements of a connection that the writer has given up, which the database goes on with. A trigger stops them half way.
 
+use super::takeovers::shard;
 use super::*;
 use crate::store::conformance::fixture;
 use crate::store::postgres::owner::{self, ServerKind};
@@ -21,15 +22,15 @@ const HOLD: &str = "
         RETURN NEW;
     END $$";
 /// Between its snapshot and its lock of the owner's row: this trigger runs before the statement looks for a row.
-const BEFORE_THE_LOCK: &str =
+pub(super) const BEFORE_THE_LOCK: &str =
     "CREATE TRIGGER hold BEFORE UPDATE ON owners FOR EACH STATEMENT EXECUTE FUNCTION hold()";
 /// With that lock: an event comes out of the fence.
 const AFTER_THE_LOCK: &str =
     "CREATE TRIGGER hold BEFORE INSERT ON run_events FOR EACH ROW EXECUTE FUNCTION hold()";
 const LOCK: &str = "SELECT pg_advisory_lock(hashtext('stopped'), hashtext(current_schema()))";
-const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtext('stopped'), hashtext(current_schema()))";
+pub(super) const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtext('stopped'), hashtext(current_schema()))";
 /// Processes that the trigger has stopped.
-const ARE_STOPPED: &str = "SELECT count(*) FROM pg_locks AS l JOIN stopped AS h ON h.pid = l.pid
+pub(super) const ARE_STOPPED: &str = "SELECT count(*) FROM pg_locks AS l JOIN stopped AS h ON h.pid = l.pid
                         WHERE NOT l.granted AND l.locktype = 'advisory'";
 /// Processes that wait for one of these.
 const WAIT_FOR_IT: &str =
@@ -58,11 +59,15 @@ impl Writing {
         let shared: Arc<dyn Store> = store.clone();
         let owner = fixture::Owner::started(&shared, "s", "r").await;
         let mut shell = schema.shell().await;
-        shell.execute(HOLD).await.unwrap();
-        shell.execute(at).await.unwrap();
-        shell.execute("INSERT INTO stopped SELECT pid FROM owners").await.unwrap();
-        shell.execute(LOCK).await.unwrap();
+        stop_owners(&mut shell, at).await;
         Self { wire, server, store, owner, shell }
+    }
+}
+
+/// From here on, the connections in the rows of owners stop at this trigger, until the shell gives its lock back.
+pub(super) async fn stop_owners(shell: &mut PgConnection, at: &'static str) {
+    for sql in [HOLD, at, "INSERT INTO stopped SELECT pid FROM owners", LOCK] {
+        shell.execute(sql).await.unwrap();
     }
 }
 
@@ -115,6 +120,49 @@ async fn a_commit_of_a_lost_connection_that_comes_before_the_next_connection_is_
     assert!(!store.failed().is_cancelled() && !server.replica.failed().is_cancelled());
 }
 
+/// The next owner reads the journals of the shard once it has claimed it, and would not find this commit.
+#[tokio::test]
+async fn a_shard_is_not_given_away_before_a_commit_of_a_lost_connection_has_ended() {
+    let Some(schema) = Schema::new().await else { return };
+    let Writing { wire, server: _server, store, mut owner, mut shell } =
+        Writing::stopped_at(&schema, AFTER_THE_LOCK).await;
+    let mut watching = schema.shell().await;
+    let shards = [shard("s")];
+    let (said, ()) = tokio::join!(owner.says("one"), async {
+        cut(&wire, &mut watching).await;
+        let mut forgetting = std::pin::pin!(store.forget_shards(&shards));
+        tokio::select! { biased;
+            forgotten = forgetting.as_mut() => panic!("a commit is under way: {forgotten:?}"),
+            () = until(async || number(&mut watching, WAIT_FOR_IT).await == 1) => {}
+        }
+        shell.execute(UNLOCK).await.unwrap();
+        forgetting.await.unwrap();
+        assert_eq!(number(&mut watching, "SELECT count(*) FROM run_events").await, 2);
+    });
+    said.unwrap();
+    let refused = owner.says("two").await;
+    assert!(matches!(refused, Err(StoreError::Elsewhere)), "{refused:?}");
+}
+
+/// Its connection is well, and its snapshot is from before the mark. The row is looked at again.
+#[tokio::test]
+async fn a_commit_of_appends_that_began_before_the_fence_and_is_late_writes_nothing() {
+    let Some(schema) = Schema::new().await else { return };
+    let Writing { wire: _wire, server, store, mut owner, mut shell } =
+        Writing::stopped_at(&schema, BEFORE_THE_LOCK).await;
+    let mut watching = schema.shell().await;
+    let before = number(&mut watching, "SELECT batch FROM owners").await;
+    let (said, ()) = tokio::join!(owner.says("late"), async {
+        until(async || number(&mut watching, ARE_STOPPED).await == 1).await;
+        statements::mark_lane(&mut watching, server.replica.number()).await.unwrap();
+        shell.execute(UNLOCK).await.unwrap();
+    });
+    assert!(matches!(said, Err(StoreError::Unavailable { .. })), "{said:?}");
+    assert!(store.failed().is_cancelled());
+    assert_eq!(number(&mut watching, "SELECT count(*) FROM run_events").await, 1);
+    assert_eq!(number(&mut watching, "SELECT batch FROM owners").await, before);
+}
+
 /// The fence alone, without the other checks of a commit, which would refuse the same rows once more.
 #[tokio::test]
 async fn the_fence_looks_again_at_the_number_of_the_connection_that_changed_after_its_snapshot() {
@@ -124,10 +172,7 @@ async fn the_fence_looks_again_at_the_number_of_the_connection_that_changed_afte
     let me = ReplicaOptions { address: "a:1".to_owned(), lease: LONG, configuration_digest: "c".to_owned() };
     let replica = statements::register(&mut old, &me).await.unwrap();
     let owner = owner::enter(&mut old, int(replica.0)).await.unwrap();
-    shell.execute(HOLD).await.unwrap();
-    shell.execute(BEFORE_THE_LOCK).await.unwrap();
-    shell.execute("INSERT INTO stopped SELECT pid FROM owners").await.unwrap();
-    shell.execute(LOCK).await.unwrap();
+    stop_owners(&mut shell, BEFORE_THE_LOCK).await;
     let options = super::open::connect_options(&schema.options).unwrap();
     let newer = owner::Owner { conn: owner.conn + 1, ..owner };
     let mut watching = schema.shell().await;

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
 use futures_util::future::join_all;
 
+use super::ghosts::{ARE_STOPPED, BEFORE_THE_LOCK, UNLOCK, stop_owners};
 use super::*;
 use crate::store::postgres::owner::{self, ConnectError, Owner, ServerKind};
 use crate::store::postgres::replica::statements::{self, Beaten};
 use crate::store::postgres::scope::Scope;
+use crate::store::postgres::tests::wire::{Lost, Wire};
 use crate::store::support::number::int;
 
 /// Notes that a replica of a later version has changed the tables.
@@ -211,20 +213,16 @@ async fn the_fence_waits_for_a_commit_under_way() {
 #[tokio::test]
 async fn a_commit_that_began_before_the_fence_and_is_late_writes_nothing() {
     let Some(schema) = with_tables().await else { return };
-    let (mut late, mut shell) = (named(&schema).await, schema.shell().await);
-    let owner = register_owner(&mut shell).await;
-    shell.execute("SELECT pg_advisory_lock(hashtext('late'), hashtext(current_schema()))").await.unwrap();
-    let sql = "WITH wait AS MATERIALIZED (
-                   SELECT pg_advisory_xact_lock(hashtext('late'), hashtext(current_schema())) IS NOT NULL AS over)
-               UPDATE owners SET batch = 7 FROM wait
-               WHERE wait.over AND owner_no = $1 AND conn = $2 AND NOT fenced";
-    let commit = sqlx::query(sql).bind(owner.no).bind(owner.conn).execute(&mut late);
-    let (committed, ()) = tokio::join!(commit, async {
-        until_waiting(&mut shell, "advisory").await;
-        statements::mark_lane(&mut shell, number_of(&owner)).await.unwrap();
-        shell.execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+    let (mut late, mut shell) = (schema.shell().await, schema.shell().await);
+    let owner = register_owner(&mut late).await;
+    stop_owners(&mut shell, BEFORE_THE_LOCK).await;
+    let mut fencing = schema.shell().await;
+    let (is_written, ()) = tokio::join!(owner::fence(&mut late, owner, 7), async {
+        until(async || number(&mut fencing, ARE_STOPPED).await == 1).await;
+        statements::mark_lane(&mut fencing, number_of(&owner)).await.unwrap();
+        shell.execute(UNLOCK).await.unwrap();
     });
-    assert_eq!(committed.unwrap().rows_affected(), 0);
+    assert!(!is_written.unwrap());
     assert_eq!(number(&mut shell, "SELECT batch FROM owners").await, 0);
 }
 
@@ -301,6 +299,58 @@ async fn an_older_connection_that_holds_a_transaction_open_is_ended() {
     assert!(old.execute("COMMIT").await.is_err());
     assert!(owner::fence(&mut new, newer, 1).await.unwrap());
     assert!(!owner::end_connection(&mut new, owner.no).await.unwrap(), "it is in no transaction");
+}
+
+/// The database has carried the statement out, and waits for the rest of the request. It calls that active, so its bounds on idle
+/// transactions do not end it.
+#[tokio::test]
+async fn a_commit_the_end_of_whose_request_does_not_arrive_is_ended() {
+    let Some(schema) = with_tables().await else { return };
+    let wire = Wire::to(&schema.options).await;
+    let (mut old, mut fencing) = (connect(wire.options.url.expose()).await, schema.shell().await);
+    let owner = register_owner(&mut old).await;
+    // The statement is prepared, so the next request is one piece.
+    assert!(owner::fence(&mut old, owner, 1).await.unwrap());
+    wire.falls_silent(Lost::Ends);
+    let (fenced, ()) = tokio::join!(owner::fence(&mut old, owner, 2), async {
+        let open = "SELECT count(*) FROM owners AS o JOIN pg_stat_activity AS a ON a.pid = o.pid
+                    WHERE a.state = 'active' AND a.wait_event = 'ClientRead' AND a.backend_xid IS NOT NULL";
+        until(async || number(&mut fencing, open).await == 1).await;
+        owner::wait_for_locks(&mut fencing, 20).await.unwrap();
+        let waited = statements::mark_lane(&mut fencing, number_of(&owner)).await.unwrap_err();
+        assert!(owner::is_waited_for(&waited), "{waited}");
+        assert!(owner::end_connection(&mut fencing, owner.no).await.unwrap());
+        owner::wait_for_locks(&mut fencing, 0).await.unwrap();
+        statements::mark_lane(&mut fencing, number_of(&owner)).await.unwrap();
+    });
+    assert!(fenced.is_err(), "its connection is ended: {fenced:?}");
+    assert_eq!(number(&mut fencing, "SELECT batch FROM owners").await, 1);
+}
+
+/// Readers would see a commit that a fail-over takes back. There is no standby here: a view in the place of the database's own
+/// says that the connection waits for one.
+#[tokio::test]
+async fn a_commit_that_waits_for_a_synchronous_standby_is_not_ended() {
+    let Some(schema) = with_tables().await else { return };
+    let (mut old, mut ending) = (schema.shell().await, schema.shell().await);
+    let owner = register_owner(&mut old).await;
+    old.execute("BEGIN").await.unwrap();
+    assert!(owner::fence(&mut old, owner, 1).await.unwrap());
+    let waits = "CREATE VIEW pg_stat_activity AS SELECT pid, 'SyncRep'::text AS wait_event FROM owners";
+    ending.execute(waits).await.unwrap();
+    ending
+        .execute("SELECT set_config('search_path', current_schema() || ', pg_catalog', false)")
+        .await
+        .unwrap();
+    assert!(!owner::end_connection(&mut ending, owner.no).await.unwrap());
+    old.execute("COMMIT").await.unwrap();
+    assert_eq!(number(&mut ending, "SELECT batch FROM owners").await, 1);
+    // Another wait than that is ended.
+    old.execute("BEGIN").await.unwrap();
+    assert!(owner::fence(&mut old, owner, 2).await.unwrap());
+    ending.execute("DROP VIEW pg_stat_activity").await.unwrap();
+    assert!(owner::end_connection(&mut ending, owner.no).await.unwrap());
+    assert!(old.execute("COMMIT").await.is_err());
 }
 
 #[tokio::test]
@@ -401,6 +451,29 @@ async fn a_mark_waits_for_a_claim_under_way() {
     assert_eq!(left, 0);
     let ended = statements::beat(&mut shell, number).await.unwrap();
     assert!(ended.replicas[0].is_ended && !ended.is_beaten && ended.mine.is_empty(), "{ended:?}");
+}
+
+/// Its snapshot is from before the mark, and it has locked nothing yet. Its own row is looked at again: nobody would free what a
+/// replica takes after the end of its fence.
+#[tokio::test]
+async fn a_claim_that_began_before_the_fence_and_is_late_takes_nothing() {
+    let Some(schema) = with_tables().await else { return };
+    let (mut late, mut shell) = (schema.shell().await, schema.shell().await);
+    let me = register(&mut late).await;
+    owner::name_connection(&mut late, int(me.0)).await.unwrap();
+    let at = "CREATE TRIGGER hold BEFORE UPDATE ON shards FOR EACH STATEMENT EXECUTE FUNCTION hold()";
+    stop_owners(&mut shell, at).await;
+    let mut fencing = schema.shell().await;
+    let (claimed, ()) = tokio::join!(statements::claim(&mut late, me, SHARDS), async {
+        until(async || number(&mut fencing, ARE_STOPPED).await == 1).await;
+        assert!(statements::mark(&mut fencing, me, 0).await.unwrap());
+        statements::mark_lane(&mut fencing, me).await.unwrap();
+        statements::end(&mut fencing, me).await.unwrap();
+        shell.execute(UNLOCK).await.unwrap();
+    });
+    assert_eq!(claimed.unwrap().len(), 0);
+    let taken = "SELECT count(*) FROM shards WHERE owner_no IS NOT NULL OR term > 0";
+    assert_eq!(number(&mut shell, taken).await, 0);
 }
 
 /// A replica whose connection was cut has no lock. The server alone dismisses it, whatever it does meanwhile.
