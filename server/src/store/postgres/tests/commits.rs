@@ -10,6 +10,8 @@ use agentloop_core::tool::Digest;
 use futures_util::future::join_all;
 use sqlx::Row as _;
 
+use super::several::replica;
+use super::wire::Wire;
 use super::*;
 use crate::store::NewSession;
 use crate::store::conformance::fixture::*;
@@ -47,6 +49,35 @@ async fn appends_of_the_same_time_share_a_commit() {
     let after = store.stats();
     assert_eq!(after.appends - before.appends, 64);
     assert!(after.commits - before.commits <= 4, "{before:?} {after:?}");
+}
+
+/// Both kinds of server: one alone, and a replica.
+#[tokio::test]
+async fn a_commit_of_many_appends_is_one_trip() {
+    let (mut alone, mut beside) = (Schema::new().await, Schema::new().await);
+    for (schema, is_replica) in [(&mut alone, false), (&mut beside, true)] {
+        let Some(schema) = schema else { return };
+        // The index is written beside the commits, over the same wire.
+        schema.options.search = false;
+        let wire = Wire::to(&schema.options).await;
+        let over_wire = Schema { options: wire.options.clone() };
+        let store = if is_replica { replica(&over_wire).await } else { over_wire.open().await };
+        let mut owners = Vec::new();
+        for no in 0..20 {
+            owners.push(Owner::started(&shared(&store), &format!("s{no}"), &format!("r{no}")).await);
+        }
+        // The statement is prepared.
+        owners[0].says("hello").await.unwrap();
+        let (before, trips) = (store.stats(), wire.trips());
+        for result in join_all(owners.iter_mut().map(|owner| owner.says("hello"))).await {
+            result.unwrap();
+        }
+        let after = store.stats();
+        assert_eq!(after.appends - before.appends, 20);
+        let commits = after.commits - before.commits;
+        assert!(commits <= 4, "{commits}");
+        assert_eq!(u64::try_from(wire.trips() - trips).unwrap(), commits, "a replica: {is_replica}");
+    }
 }
 
 #[tokio::test]

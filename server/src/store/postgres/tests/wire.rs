@@ -1,6 +1,6 @@
 //! A wire to the database that can fall silent: its connections stay open, and bytes are lost on them. It can be cut, too.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -33,6 +33,8 @@ pub(super) struct Wire {
     cut: watch::Sender<bool>,
     /// Bytes that the database was sent.
     requested: Arc<AtomicUsize>,
+    /// Requests that were sent after a response, or were the first of a connection.
+    trips: Arc<AtomicUsize>,
 }
 
 impl Wire {
@@ -47,8 +49,8 @@ impl Wire {
         let options = PostgresOptions { url: Secret::new(url.replace(&far, &near)), ..options.clone() };
         let (silence, heard) = watch::channel((0, None));
         let accepted = Arc::new(AtomicUsize::new(0));
-        let requested = Arc::new(AtomicUsize::new(0));
-        let (counted, bytes) = (accepted.clone(), requested.clone());
+        let (requested, trips) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (counted, bytes, turns) = (accepted.clone(), requested.clone(), trips.clone());
         let cut = watch::Sender::new(false);
         let is_cut = cut.clone();
         tokio::spawn(async move {
@@ -59,9 +61,15 @@ impl Wire {
                 let number = counted.fetch_add(1, Ordering::Relaxed);
                 let (from_near, to_near) = near.into_split();
                 let (from_far, to_far) = TcpStream::connect(&far).await.unwrap().into_split();
-                let (requests, responses, bytes) = (heard.clone(), heard.clone(), bytes.clone());
+                let (requests, responses) = (heard.clone(), heard.clone());
+                let (bytes, turns) = (bytes.clone(), turns.clone());
+                let asks = Arc::new(AtomicBool::new(false));
+                let responds = asks.clone();
                 let carried = carry(from_near, to_far, move |read| {
                     bytes.fetch_add(read.len(), Ordering::Relaxed);
+                    if !asks.swap(true, Ordering::Relaxed) {
+                        turns.fetch_add(1, Ordering::Relaxed);
+                    }
                     let (before, lost) = *requests.borrow();
                     match lost.filter(|_| number < before) {
                         Some(Lost::Everything) => &[],
@@ -71,6 +79,7 @@ impl Wire {
                 });
                 tokio::spawn(until_cut(is_cut.subscribe(), carried));
                 let carried = carry(from_far, to_near, move |read| {
+                    responds.store(false, Ordering::Relaxed);
                     let (before, lost) = *responses.borrow();
                     match lost.filter(|_| number < before) {
                         Some(Lost::Everything | Lost::Responses) => &[],
@@ -80,7 +89,12 @@ impl Wire {
                 tokio::spawn(until_cut(is_cut.subscribe(), carried));
             }
         });
-        Self { options, silence, accepted, cut, requested }
+        Self { options, silence, accepted, cut, requested, trips }
+    }
+
+    /// Trips to the database so far: requests that waited for the response to the one before.
+    pub(super) fn trips(&self) -> usize {
+        self.trips.load(Ordering::Relaxed)
     }
 
     /// Bytes that the database was sent so far.

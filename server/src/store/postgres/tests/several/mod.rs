@@ -35,7 +35,7 @@ async fn two_stores() -> Option<Two> {
 }
 
 /// A replica that may write to every session.
-async fn replica(schema: &Schema) -> Arc<PostgresStore> {
+pub(super) async fn replica(schema: &Schema) -> Arc<PostgresStore> {
     let ReplicaConnection { mut db, .. } = for_replica(&schema.options).await.unwrap();
     let (address, configuration_digest) = ("a:1".to_owned(), "c".to_owned());
     let me = ReplicaOptions { address, lease: Duration::from_secs(60), configuration_digest };
