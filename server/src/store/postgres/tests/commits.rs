@@ -305,7 +305,8 @@ async fn runs_are_inserted_in_the_order_of_their_ids() {
     let before = store.stats();
     let both = async { tokio::join!(two.create(), one.create()) };
     let (two, one) = crosses(&schema, others, "ROLLBACK", both).await;
-    (two.unwrap(), one.unwrap());
+    two.unwrap();
+    one.unwrap();
     assert_eq!(store.stats().commits - before.commits, 1);
 }
 
