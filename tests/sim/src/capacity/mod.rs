@@ -68,13 +68,13 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// As it is built: one owner with one lane.
+    /// One owner with one lane, as it was built first.
     #[must_use]
     pub fn one_owner(machines: usize, cores: usize) -> Self {
         Self { machines, cores, owners: 1, lanes: 1, commit_writes: COMMIT_WRITES_MAX }
     }
 
-    /// Each replica owns an equal part of the shards. This is not built.
+    /// Each replica owns an equal part of the shards. This is built, with one lane each.
     #[must_use]
     pub fn all_own(machines: usize, cores: usize, lanes: usize) -> Self {
         Self { owners: machines, lanes, ..Self::one_owner(machines, cores) }
