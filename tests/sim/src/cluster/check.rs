@@ -14,8 +14,8 @@
 //! - In the end every shard has an owner that serves it, nobody has more than its share, and all room is free again.
 //!
 //! A database that goes back loses acknowledged events, and claims and releases, too. In such a seed, the checks leave out what
-//! follows from that: all that is about terms, for some seconds and of each owner until its next beat, and from then on what
-//! was acknowledged, and conflicts.
+//! follows from that. For some seconds, and of each owner until its next beat, this is all that is about terms. From then on it
+//! is what was acknowledged, and conflicts.
 
 use std::collections::BTreeMap;
 
