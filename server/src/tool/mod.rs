@@ -105,7 +105,14 @@ impl Seek {
         match update {
             CallUpdate::Granted { host, instance, terms } => Self::Granted { host, instance, terms },
             CallUpdate::Denied { message } => Self::Denied(message),
-            _ => Self::Queued,
+            CallUpdate::Accepted { .. }
+            | CallUpdate::Checkpoint { .. }
+            | CallUpdate::Resumable { .. }
+            | CallUpdate::InputNeeded { .. }
+            | CallUpdate::Lost { .. }
+            | CallUpdate::Stopped { .. }
+            | CallUpdate::Progress { .. }
+            | CallUpdate::Output { .. } => Self::Queued,
         }
     }
 

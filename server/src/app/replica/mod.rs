@@ -1,6 +1,7 @@
 //! A server that shares its database with others. Each does the work of its own sessions. It takes RPCs for any session, and
 //! sends an RPC for another replica's session to that replica.
 
+mod reachability;
 mod shards;
 mod start;
 
