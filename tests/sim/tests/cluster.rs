@@ -18,10 +18,11 @@ const HAPPENS: [(&str, u64); 8] = [
 ];
 
 /// Things that happen where the database goes back.
-const HAPPENS_GOING_BACK: [(&str, u64); 4] = [
+const HAPPENS_GOING_BACK: [(&str, u64); 5] = [
     ("events", 1_000),
     ("times that the database went back", 100),
     ("claims that were lost", 10),
+    ("claims that were lost before a commit", 10),
     ("replicas whose commits were lost", 10),
 ];
 
@@ -154,6 +155,12 @@ fn kept_shards_that_nobody_serves_are_found() {
 fn owners_of_claims_that_are_lost_are_found() {
     let bug = Some(PlantedClusterBug::LostClaimsUnseen);
     finds_with(ClusterOptions { bug, goes_back: true, ..Default::default() }, "has two living owners");
+}
+
+#[test]
+fn commits_of_claims_that_are_lost_are_found() {
+    let bug = Some(PlantedClusterBug::ClaimsNotLookedFor);
+    finds_with(ClusterOptions { bug, goes_back: true, ..Default::default() }, "a stale write lands");
 }
 
 #[test]

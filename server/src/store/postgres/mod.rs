@@ -226,6 +226,7 @@ impl PostgresStore {
             epoch: opened.started.epoch,
             scope: scope.clone(),
             additions: 0,
+            claims_seen: None,
             removals: 0,
             requests: queue,
             deleted_rows: deleted_rows.clone(),

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use agentloop_core::cluster::shard::{SHARDS, ShardNo, shard_of};
+use agentloop_core::cluster::shard::{SHARDS, ShardNo, Term, shard_of};
 use agentloop_core::id::{SessionId, TenantId};
 use agentloop_core::time::{Millis, Timestamp};
 use parking_lot::Mutex;
 
 const WORDS: usize = SHARDS as usize / 64;
+/// In place of a term: the shard is not among them.
+const ELSEWHERE: u64 = u64::MAX;
 
 /// The shards of a server: all of them, or those that a replica owns. Clones share it.
 ///
@@ -19,7 +21,8 @@ pub struct Scope(Option<Arc<Owned>>);
 
 #[derive(Debug)]
 struct Owned {
-    words: [AtomicU64; WORDS],
+    /// The term of each shard's claim.
+    terms: Box<[AtomicU64; SHARDS as usize]>,
     /// Shards among them that are about to be given away: nothing is begun for them any more.
     leaving: [AtomicU64; WORDS],
     additions: AtomicU64,
@@ -47,10 +50,9 @@ impl Scope {
     /// The scope of a replica that owns nothing yet.
     #[must_use]
     pub fn none() -> Self {
-        let [words, leaving] = [(); 2].map(|()| std::array::from_fn(|_| AtomicU64::new(0)));
         Self(Some(Arc::new(Owned {
-            words,
-            leaving,
+            terms: Box::new(std::array::from_fn(|_| AtomicU64::new(ELSEWHERE))),
+            leaving: std::array::from_fn(|_| AtomicU64::new(0)),
             additions: AtomicU64::new(0),
             removals: AtomicU64::new(0),
             commit_began: AtomicU64::new(0),
@@ -67,8 +69,7 @@ impl Scope {
     /// True if the shard is among them.
     #[must_use]
     pub fn has(&self, shard: ShardNo) -> bool {
-        let (word, bit) = place(shard);
-        self.0.as_ref().is_none_or(|owned| owned.words[word].load(Ordering::Acquire) & bit != 0)
+        self.0.as_ref().is_none_or(|owned| owned.term(shard).is_some())
     }
 
     /// True if the shard is among them, and stays.
@@ -93,28 +94,35 @@ impl Scope {
         self.is_all() || self.has(shard_of(tenant, session))
     }
 
-    /// Adds a shard that the replica owns from now on.
-    pub fn add(&self, shard: ShardNo) {
+    /// Adds a shard that the replica owns from now on, under the term of its claim. Before the first claim of a shard its term is
+    /// 0: nobody looks for that one in the database.
+    pub fn add(&self, shard: ShardNo, term: Term) {
         if let Some(owned) = &self.0 {
             let (word, bit) = place(shard);
             // First, so that whoever sees the shard sees the higher number.
             owned.additions.fetch_add(1, Ordering::AcqRel);
             owned.leaving[word].fetch_and(!bit, Ordering::AcqRel);
-            owned.words[word].fetch_or(bit, Ordering::AcqRel);
+            owned.claim(shard).store(term.0, Ordering::Release);
         }
     }
 
     /// Takes a shard away.
     pub(in crate::store::postgres) fn remove(&self, shard: ShardNo) {
         if let Some(owned) = &self.0 {
-            let (word, bit) = place(shard);
-            owned.words[word].fetch_and(!bit, Ordering::AcqRel);
+            owned.claim(shard).store(ELSEWHERE, Ordering::Release);
             owned.removals.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// The number of times that a shard was added. When it has risen, numbers of runs come from a new block. So a later run
-    /// of a session has a higher number than the runs of the owner before.
+    /// The claims of the shards among them.
+    pub(in crate::store::postgres) fn claims(&self) -> Vec<(ShardNo, Term)> {
+        let Some(owned) = &self.0 else { return Vec::new() };
+        let claim = |shard| owned.term(shard).filter(|term| *term > Term(0)).map(|term| (shard, term));
+        (0..SHARDS).map(ShardNo).filter_map(claim).collect()
+    }
+
+    /// The number of times that a shard was added. When it has risen, the claims are looked for in the database, and numbers of
+    /// runs come from a new block. So a later run of a session has a higher number than the runs of the owner before.
     pub(in crate::store::postgres) fn additions(&self) -> u64 {
         self.0.as_ref().map_or(0, |owned| owned.additions.load(Ordering::Acquire))
     }
@@ -177,6 +185,16 @@ impl Scope {
     }
 }
 
+impl Owned {
+    fn claim(&self, shard: ShardNo) -> &AtomicU64 {
+        &self.terms[usize::from(shard.0 % SHARDS)]
+    }
+
+    fn term(&self, shard: ShardNo) -> Option<Term> {
+        Some(self.claim(shard).load(Ordering::Acquire)).filter(|term| *term != ELSEWHERE).map(Term)
+    }
+}
+
 fn place(shard: ShardNo) -> (usize, u64) {
     let shard = usize::from(shard.0 % SHARDS);
     (shard / 64, 1 << (shard % 64))
@@ -192,7 +210,7 @@ mod tests {
         assert_eq!(scope.listed().as_deref(), Some("{}"));
         for shard in [0, 63, 64, 1_023] {
             assert!(!scope.has(ShardNo(shard)));
-            scope.clone().add(ShardNo(shard));
+            scope.clone().add(ShardNo(shard), Term(2));
             assert!(scope.has(ShardNo(shard)));
         }
         assert_eq!(scope.listed().as_deref(), Some("{0,63,64,1023}"));
@@ -201,7 +219,9 @@ mod tests {
         assert!(scope.has(ShardNo(63)) && !scope.keeps(ShardNo(63)), "what is under way may go on");
         scope.remove(ShardNo(63));
         assert!(!scope.has(ShardNo(63)));
-        scope.add(ShardNo(63));
+        scope.add(ShardNo(63), Term(4));
+        let claims = [(0, 2), (63, 4), (64, 2), (1_023, 2)];
+        assert_eq!(scope.claims(), claims.map(|(shard, term)| (ShardNo(shard), Term(term))));
         assert!(scope.keeps(ShardNo(63)), "it is another claim");
     }
 

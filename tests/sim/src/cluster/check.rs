@@ -14,8 +14,8 @@
 //! - In the end every shard has an owner that serves it, nobody has more than its share, and all room is free again.
 //!
 //! A database that goes back loses acknowledged events, and claims and releases, too. In such a seed, the checks leave out what
-//! follows from that. For some seconds, and of each owner until its next beat, this is all that is about terms. From then on it
-//! is what was acknowledged, and conflicts.
+//! follows from that. For some seconds, and of each owner until its next beat, this is what is sent. From then on it is what was
+//! acknowledged, and conflicts. No write is left out.
 
 use std::collections::BTreeMap;
 
@@ -42,9 +42,6 @@ impl World {
     pub(super) fn check_write(&mut self, owner: OwnerNo, shard: ShardNo, term: Term) {
         let row = &self.database.shards[&shard];
         let (newest, before) = (row.term, row.journal.last().map(|written| written.term));
-        if self.settles(owner) {
-            return;
-        }
         let falls = before.is_some_and(|before| before > term) && !self.went_back();
         if term != newest || falls {
             self.problem(format!(

@@ -62,6 +62,8 @@ pub(super) enum Query {
         shard: ShardNo,
         term: Term,
     },
+    /// The shards of an owner, for the connection of its lane.
+    Claims(OwnerNo),
     /// The last event of a shard.
     Read(ShardNo),
     Owners,
@@ -103,6 +105,8 @@ pub(super) enum Reply {
     Read {
         last: u64,
     },
+    /// The claims of the owner that wants to write.
+    Claims(Vec<(ShardNo, Term)>),
     Owners(Vec<(ShardNo, OwnerNo, Term)>),
     /// The owner is fenced. Nothing was written.
     Fenced,
@@ -197,15 +201,27 @@ impl Database {
         };
         let lane_is_fenced = |owner: &OwnerNo| self.owners.get(owner).is_none_or(|row| row.is_fenced);
         let half_fenced = self.beats.iter().filter(|(owner, row)| row.is_fenced && !lane_is_fenced(owner));
-        let mine = self.shards.iter().filter(|(_, row)| row.owner == Some(me));
         let free = self.shards.values().filter(|row| row.owner.is_none()).count();
         ClusterView {
             owners: self.beats.iter().filter(|(_, row)| !row.is_fenced).map(seen).collect(),
             half_fenced: half_fenced.map(|(owner, _)| *owner).collect(),
-            mine: mine.map(|(shard, row)| (*shard, row.term)).collect(),
+            mine: self.mine(me).collect(),
             free: u16::try_from(free).expect("there are fewer"),
             shards: u16::try_from(self.shards.len()).expect("there are fewer"),
         }
+    }
+
+    /// What an owner owns, if nobody has fenced it.
+    pub(super) fn claims(&self, owner: OwnerNo) -> Reply {
+        match self.owners.get(&owner) {
+            Some(row) if !row.is_fenced => Reply::Claims(self.mine(owner).collect()),
+            Some(_) | None => Reply::Fenced,
+        }
+    }
+
+    fn mine(&self, me: OwnerNo) -> impl Iterator<Item = (ShardNo, Term)> {
+        let mine = self.shards.iter().filter(move |(_, row)| row.owner == Some(me));
+        mine.map(|(shard, row)| (*shard, row.term))
     }
 
     pub(super) fn mark(&mut self, suspect: Suspect) -> Reply {

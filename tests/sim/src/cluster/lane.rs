@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use agentloop_core::cluster::shard::ShardNo;
+use agentloop_core::cluster::shard::{ShardNo, Term};
 
 use super::database::{BatchNo, ConnectionNo, StatementNo, Write};
 
@@ -17,6 +17,10 @@ pub(super) struct Lane {
     /// The statement whose response is awaited.
     pub(super) awaits: Option<StatementNo>,
     pub(super) is_connected: bool,
+    /// True if the claims of all shards were seen over this connection.
+    pub(super) has_seen_claims: bool,
+    /// The claims that are looked for.
+    pub(super) looks_for: Vec<(ShardNo, Term)>,
 }
 
 impl Default for Lane {
@@ -29,6 +33,8 @@ impl Default for Lane {
             in_flight: None,
             awaits: None,
             is_connected: true,
+            has_seen_claims: false,
+            looks_for: Vec::new(),
         }
     }
 }
@@ -42,6 +48,12 @@ impl Lane {
             Write::Claim(_) => false,
             Write::Release { shard: of, .. } => *of == shard,
         })
+    }
+
+    /// True if the next statement is a commit, whose shards may be another replica's for all that is known.
+    pub(super) fn has_to_look(&self) -> bool {
+        let next = self.in_flight.as_ref().map(|(_, write)| write).or(self.queue.front());
+        !self.has_seen_claims && matches!(next, Some(Write::Commit(_)))
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -29,8 +29,10 @@ pub enum PlantedClusterBug {
     ClaimFromSnapshot,
     /// A replica that had to keep shards gives them away again with the beat that brings them back.
     KeptShedAtOnce,
-    /// A replica does not look if a beat shows the shards that it owns.
+    /// A replica does not look if a beat shows the shards that it owns, and its commits do not look either.
     LostClaimsUnseen,
+    /// A commit does not look for the claims of its owner's shards in a database to which its connection is new.
+    ClaimsNotLookedFor,
     /// A release does not go through the lane, so commits of its shard may come after it.
     ReleaseOutsideLane,
     /// A write whose response was lost is sent again, and the number of the lane's last batch is not looked at.

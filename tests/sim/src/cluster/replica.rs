@@ -205,7 +205,12 @@ impl World {
             MemberAction::FinishFence(owner) => self.fence(life, Query::FinishFence(owner)),
             MemberAction::Claim(at_most) => self.enqueue(life, Write::Claim(at_most)),
             MemberAction::Shed(shed) => self.shed(life, shed),
-            MemberAction::Gain(shard, term) => self.read_shard(life, shard, term),
+            MemberAction::Gain(shard, term) => {
+                if let Some(node) = self.node(life.place) {
+                    node.lane.has_seen_claims = false;
+                }
+                self.read_shard(life, shard, term);
+            }
             MemberAction::Stop => self.stops(life.place, "finds that it is fenced"),
             MemberAction::StopForLostClaim(_) => self.stops(life.place, "finds that its claim is lost"),
         }

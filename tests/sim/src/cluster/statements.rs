@@ -173,6 +173,7 @@ impl World {
                 self.write(*owner, *connection, *batch, write)
             }
             Query::Release { owner, shard, term } => self.release(*owner, *shard, *term),
+            Query::Claims(owner) => self.database.claims(*owner),
             Query::Read(shard) => Reply::Read { last: self.database.shards[shard].journal.len() as u64 },
             Query::Owners => Reply::Owners(self.database.owners_of_shards()),
             Query::Leave(owner) => {
@@ -309,6 +310,7 @@ impl Query {
             | Self::Beat { .. }
             | Self::Mark(_)
             | Self::Release { .. }
+            | Self::Claims(_)
             | Self::Read(_)
             | Self::Owners => None,
         }

@@ -29,14 +29,22 @@ impl World {
     }
 
     pub(super) fn lane_goes_on(&mut self, life: Life) {
+        let looks = !matches!(
+            self.plan.bug,
+            Some(PlantedClusterBug::ClaimsNotLookedFor | PlantedClusterBug::LostClaimsUnseen)
+        );
         let Some(node) = self.node(life.place) else { return };
-        let (owner, lane) = (node.owner, &mut node.lane);
+        let (owner, lane, member) = (node.owner, &mut node.lane, &node.member);
         if lane.awaits.is_some() {
             return;
         }
         let query = if !lane.is_connected {
             lane.connection = ConnectionNo(lane.connection.0 + 1);
             Query::Connect { owner, connection: lane.connection }
+        } else if looks && lane.has_to_look() {
+            lane.has_seen_claims = true;
+            lane.looks_for = member.owned().collect();
+            Query::Claims(owner)
         } else if let Some((batch, write)) = &lane.in_flight {
             Query::Write { owner, connection: lane.connection, batch: *batch, write: write.clone() }
         } else if let Some(write) = lane.queue.pop_front() {
@@ -66,6 +74,7 @@ impl World {
             }
             Reply::Connected { last } => {
                 node.lane.is_connected = true;
+                node.lane.has_seen_claims = false;
                 let looks = bug != Some(PlantedClusterBug::ResentWithoutLookUp);
                 // The look-up is exact: nothing of an earlier connection is accepted any more.
                 if looks && node.lane.in_flight.as_ref().is_some_and(|(batch, _)| *batch <= last) {
@@ -73,6 +82,11 @@ impl World {
                     self.lane_done(life, None);
                 }
             }
+            Reply::Claims(mine) if node.lane.looks_for.iter().any(|claim| !mine.contains(claim)) => {
+                self.count("claims that were lost before a commit");
+                return self.stops(life.place, "finds that its claim is lost before it writes");
+            }
+            Reply::Claims(_) => {}
             Reply::Written => self.lane_done(life, None),
             Reply::Claimed(shards) => self.lane_done(life, Some(shards)),
             Reply::Fenced => return self.tell(life, MemberInput::Fenced),

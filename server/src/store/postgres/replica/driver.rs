@@ -393,7 +393,7 @@ impl Driver {
     fn gain(&mut self, shard: ShardNo, term: Term) {
         tracing::debug!(replica = self.me.0, shard = shard.0, term = term.0, "this replica owns a shard");
         self.out.busy.gain(shard);
-        self.out.scope.add(shard);
+        self.out.scope.add(shard, term);
     }
 
     /// Chooses shards to give away. The one that keeps the tool hosts is the last: with it they would all move.

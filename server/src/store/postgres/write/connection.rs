@@ -75,7 +75,8 @@ impl Writer {
     }
 
     /// One try. A database whose machine is gone responds to nothing, not even that.
-    async fn connect_again(&self) -> Result<(PgConnection, i64), ConnectError> {
+    async fn connect_again(&mut self) -> Result<(PgConnection, i64), ConnectError> {
+        self.claims_seen = None;
         let connecting = owner::reconnect(&self.options, self.owner, self.server);
         let mut connected =
             tokio::time::timeout(CONNECT_WAIT, connecting).await.unwrap_or_else(|_| Err(silent().into()));

@@ -3,6 +3,7 @@
 pub(super) mod append;
 pub(super) mod audit;
 pub(super) mod blobs;
+mod claims;
 pub(super) mod commit;
 pub(super) mod connection;
 pub(super) mod ops;

@@ -47,6 +47,7 @@ impl Writer {
         requests: &[WriteRequest],
         batch: i64,
     ) -> Result<Vec<WriteReply>, AttemptError> {
+        self.look_for_claims(db).await?;
         in_time(self.take_numbers(db)).await?;
         if self.patience == LockPatience::Batch
             && let Some(appends) = only_appends(requests)

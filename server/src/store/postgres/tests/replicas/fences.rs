@@ -4,6 +4,7 @@ use super::takeovers::{session_of, shard};
 use super::*;
 use crate::store::conformance::fixture;
 use crate::store::postgres::replica::statements;
+use crate::store::postgres::tests::wire::Wire;
 
 /// Fences an owner, as another replica does after its lease.
 async fn fence(schema: &Schema, server: &Server) {
@@ -152,4 +153,49 @@ async fn an_owner_whose_claim_the_database_has_lost_stops_and_writes_nothing_mor
     first.wait_for_shards(SHARDS).await;
     assert!(!first.replica.failed().is_cancelled());
     assert_eq!(run.stored().await.len(), 1);
+}
+
+/// The same, at the moment at which the database is another one: a commit comes before the next beat.
+#[tokio::test]
+async fn a_claim_that_the_database_has_lost_is_found_before_the_first_commit_over_a_new_connection() {
+    let Some(schema) = Schema::new().await else { return };
+    let wire = Wire::to(&schema.options).await;
+    let mut server = Server::start(&schema, "a:1", LONG).await;
+    // Its beats go another way.
+    server.options = wire.options.clone();
+    let store = server.own().await;
+    let shared: Arc<dyn Store> = store.clone();
+    let mut run = fixture::Owner::started(&shared, "s", "r").await;
+    let mut other = fixture::Owner::started(&shared, "t", "r2").await;
+    let mut shell = schema.shell().await;
+    let lost = "UPDATE shards SET owner_no = NULL, term = term - 1 WHERE shard = $1";
+    sqlx::query(lost).bind(i64::from(shard("s").0)).execute(&mut shell).await.unwrap();
+    wire.is_cut();
+    wire.has_no_connection().await;
+    wire.is_back();
+    // No commit is, whatever it writes to.
+    let refused = [other.says("too late").await, run.says("too late").await];
+    assert!(
+        refused.iter().all(|refused| matches!(refused, Err(StoreError::Unavailable { .. }))),
+        "{refused:?}"
+    );
+    assert!(store.failed().is_cancelled());
+    assert_eq!(number(&mut shell, "SELECT count(*) FROM run_events").await, 2);
+}
+
+/// A claim was confirmed by a primary that is gone, and the writer has connected to the next one before it hears of the shard.
+#[tokio::test]
+async fn a_shard_that_is_gained_without_a_claim_in_the_database_is_not_written_to() {
+    let Some(schema) = Schema::new().await else { return };
+    let server = Server::start(&schema, "a:1", LONG).await;
+    let store = server.own().await;
+    let shared: Arc<dyn Store> = store.clone();
+    let mut run = fixture::Owner::started(&shared, "s", "r").await;
+    run.says("in time").await.unwrap();
+    let term = server.term();
+    server.replica.scope().add(shard("s"), Term(term + 1));
+    let refused = run.says("too late").await;
+    assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+    assert!(store.failed().is_cancelled());
+    assert_eq!(run.stored().await.len(), 2);
 }

@@ -9,7 +9,7 @@ mod takeovers;
 
 use std::time::Duration;
 
-use agentloop_core::cluster::shard::{SHARDS, ShardNo};
+use agentloop_core::cluster::shard::{SHARDS, ShardNo, Term};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 

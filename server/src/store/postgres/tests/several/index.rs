@@ -144,7 +144,7 @@ async fn blocks_of_numbers_are_closed_while_a_replica_gains_shards_again_and_aga
     let Some(Two { a, schema, .. }) = two_stores().await else { return };
     for no in 0..GAINS {
         says(&a, &format!("s{no}"), "zebra").await;
-        a.scope.add(ShardNo(0));
+        a.scope.add(ShardNo(0), Term(0));
         a.wake_runs_of_the_future().await.unwrap();
     }
     let first = "search_blocks WHERE owner_no = (SELECT min(owner_no) FROM owners)";

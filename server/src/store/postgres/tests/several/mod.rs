@@ -12,6 +12,8 @@ mod waits;
 
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::{SHARDS, Term, shard_of};
+
 use super::*;
 use crate::store::conformance::fixture::*;
 use crate::store::postgres::open::{ReplicaConnection, for_replica};
@@ -34,14 +36,14 @@ async fn two_stores() -> Option<Two> {
     Some(Two { a, b, schema })
 }
 
-/// A replica that may write to every session.
+/// A replica that may write to every session, and has claimed none.
 pub(super) async fn replica(schema: &Schema) -> Arc<PostgresStore> {
     let ReplicaConnection { mut db, .. } = for_replica(&schema.options).await.unwrap();
     let (address, configuration_digest) = ("a:1".to_owned(), "c".to_owned());
     let me = ReplicaOptions { address, lease: Duration::from_secs(60), configuration_digest };
     let number = statements::register(&mut db, &me).await.unwrap();
     let scope = Scope::none();
-    (0..agentloop_core::cluster::shard::SHARDS).for_each(|shard| scope.add(ShardNo(shard)));
+    (0..SHARDS).for_each(|shard| scope.add(ShardNo(shard), Term(0)));
     Arc::new(PostgresStore::open_replica(&schema.options, number, scope).await.unwrap())
 }
 

@@ -138,7 +138,7 @@ async fn a_queue_that_an_earlier_owner_has_filled_is_found_by_the_next() {
     assert_eq!(next("s").await, None);
     assert!(!b.used.queues(b.scope.additions()), "no run is queued");
     Owner::queued(&shared(&a), "s", "first").await;
-    b.scope.add(agentloop_core::cluster::shard::shard_of(&tenant(), &session("s")));
+    b.scope.add(shard_of(&tenant(), &session("s")), Term(0));
     assert_eq!(next("s").await, Some(run("first")));
 
     // Queues of other sessions do not hide it, and it is read as long as somebody has a queue.
@@ -173,7 +173,7 @@ async fn a_run_of_a_session_that_has_moved_is_a_later_one() {
     talks(&a, "other", "r0").await;
     talks(&b, "s", "r1").await;
     let before = a.session_runs(&tenant(), &session("s"), None).await.unwrap().last_no;
-    a.scope.add(agentloop_core::cluster::shard::shard_of(&tenant(), &session("s")));
+    a.scope.add(shard_of(&tenant(), &session("s")), Term(0));
     talks(&a, "s", "r2").await;
     let found = a.session_runs(&tenant(), &session("s"), Some(before)).await.unwrap();
     assert_eq!(found.runs.iter().map(|(_, row)| row.run.as_str()).collect::<Vec<_>>(), ["r2"]);
