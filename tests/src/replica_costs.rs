@@ -1,5 +1,5 @@
 //! The costs of a run at each process of two replicas over one PostgreSQL, which own about half of the sessions each. The inputs of
-//! `agentloop_sim::capacity` come from it, though from a time when one of two owned everything.
+//! `agentloop_sim::capacity` come from it.
 
 use std::collections::BTreeMap;
 use std::fmt;

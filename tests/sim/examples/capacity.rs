@@ -3,24 +3,7 @@
 
 use agentloop_sim::capacity::{Ceiling, Costs, Part, Seen, Shape, Spread, simulate};
 
-/// Measured by the example `replica-costs` of the tests, but for `hub`, `flush`, `trip`, `model` and `tool`, which are assumed: see
-/// `server/docs/internals/capacity.md`.
-const COSTS: Costs = Costs {
-    owner: 670e-6,
-    owner_sent_on: 730e-6,
-    standby: 200e-6,
-    hub: 100e-6,
-    writes: 4,
-    commit: 510e-6,
-    write: 44e-6,
-    database: 38e-6,
-    flush: 500e-6,
-    trip: 300e-6,
-    log: 10_100.0,
-    network: 21_000.0,
-    model: 0.5,
-    tool: 0.05,
-};
+const COSTS: Costs = Costs::MEASURED;
 const MACHINES: [usize; 4] = [1, 3, 10, 30];
 const CORES: [usize; 3] = [2, 8, 16];
 /// The load of a simulation, as a part of the lowest ceiling. Utilisations are those of the last.
@@ -30,60 +13,52 @@ const SECONDS: f64 = 10.0;
 const SEED: u64 = 1;
 
 fn main() {
-    println!("one owner, on paper: runs per second that each part carries; this was built before\n");
-    paper(&COSTS, Shape::one_owner);
-    println!("\none owner, by simulation: p50 and p99 of a run in ms\n");
-    simulated(&COSTS, Shape::one_owner);
-    println!("\none owner with four write lanes, on paper: this is not built\n");
-    paper(&COSTS, |machines, cores| Shape { lanes: 4, ..Shape::one_owner(machines, cores) });
     for (lanes, state) in [(1, "built"), (4, "not built")] {
-        println!("\nall machines own shards, write lanes of each {lanes}, on paper: this is {state}\n");
-        paper(&COSTS, |machines, cores| Shape::all_own(machines, cores, lanes));
+        println!("\nwrite lanes of each machine: {lanes}, on paper, in runs per second; this is {state}\n");
+        paper(lanes);
     }
-    println!(
-        "\nall machines own shards with one write lane each, by simulation, without the cost of the tool hosts: this is built\n"
-    );
-    simulated(&COSTS, |machines, cores| Shape::all_own(machines, cores, 1));
+    println!("\none write lane each, by simulation, without the cost of the tool hosts\n");
+    simulated();
 }
 
-fn paper(costs: &Costs, shape: impl Fn(usize, usize) -> Shape) {
+fn paper(lanes: usize) {
     let names = Part::ALL.map(Part::name).join(" | ");
     println!("| machines | cores of each | {names} | full first | log, MB/s | owner's network, Gbit/s |");
     println!("|---:|---:|---:|---:|---:|---:|---|---:|---:|");
     for machines in MACHINES {
         for cores in CORES {
-            let shape = shape(machines, cores);
-            let ceilings = shape.ceilings(costs);
+            let ceilings = Shape::new(machines, cores, lanes).ceilings(&COSTS);
             let of = |part| {
                 let found = ceilings.iter().find(|ceiling| ceiling.part == part).map(|ceiling| ceiling.runs);
-                found.filter(|runs| runs.is_finite()).map_or("none".to_owned(), |runs| format!("{runs:.0}"))
+                found.filter(|runs| runs.is_finite()).map_or(String::new(), |runs| format!("{runs:.0}"))
             };
             let parts = Part::ALL.map(of).join(" | ");
             let Ceiling { part, runs } = ceilings[0];
-            let log = runs * costs.log / 1e6;
-            let network = runs * costs.network * 8.0 / 1e9 / shape.owners as f64;
+            let log = runs * COSTS.log / 1e6;
+            let network = runs * COSTS.network * 8.0 / 1e9 / machines as f64;
             println!("| {machines} | {cores} | {parts} | {} | {log:.0} | {network:.2} |", part.name());
         }
     }
 }
 
-fn simulated(costs: &Costs, shape: impl Fn(usize, usize) -> Shape) {
-    let loads = LOADS.map(|load| format!("at {:.0} %: runs/s, p50, p99", load * 100.0)).join(" | ");
+fn simulated() {
+    let loads = LOADS.map(|load| format!("at {:.0} %: runs/s, p50, p99 in ms", load * 100.0)).join(" | ");
     println!(
-        "| machines | cores of each | {loads} | owner's cores | last machine's cores | a lane | database's cores | writes of a commit |"
+        "| machines | cores of each | {loads} | owners' cores | a lane | database's cores | writes of a commit |"
     );
-    println!("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
+    println!("|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
     for machines in MACHINES {
         for cores in CORES {
-            let shape = shape(machines, cores);
-            let lowest = shape.ceilings(costs)[0].runs;
+            let shape = Shape::new(machines, cores, 1);
+            let lowest = shape.ceilings(&COSTS).into_iter().filter(|of| of.part != Part::HubCores);
+            let lowest = lowest.map(|of| of.runs).fold(f64::INFINITY, f64::min);
             let all =
-                LOADS.map(|load| simulate(costs, shape, Spread::Exponential, lowest * load, SECONDS, SEED));
+                LOADS.map(|load| simulate(&COSTS, shape, Spread::Exponential, lowest * load, SECONDS, SEED));
             let times =
-                |seen: &Seen| format!("{:.0}, {:.0}, {:.0}", seen.runs, seen.p50 * 1e3, seen.p99 * 1e3);
+                |seen: &Seen| format!("{:.0}; {:.0}, {:.0}", seen.runs, seen.p50 * 1e3, seen.p99 * 1e3);
             let times = all.each_ref().map(times).join(" | ");
             let [.., seen] = &all;
-            let parts = [seen.owner, seen.last, seen.lane, seen.database];
+            let parts = [seen.owner, seen.lane, seen.database];
             let parts = parts.map(|part| format!("{:.0} %", part * 100.0)).join(" | ");
             println!("| {machines} | {cores} | {times} | {parts} | {:.0} |", seen.commit_writes);
         }

@@ -1,9 +1,10 @@
 //! The load that several replicas over one PostgreSQL carry, on paper ([`Shape::ceilings`]) and by simulation ([`simulate`]).
 //!
-//! A run is a row of pieces of processor time at its owner, each but the last followed by a write that must be durable, and by
-//! the model or the tool. Writes go through the owner's write lanes, one commit at a time in each. A commit is a trip to the
-//! database, processor time there, and a flush of its log. Calls arrive at all replicas alike. A replica that does not own the
-//! run's shard spends time of its own processor on it.
+//! A run begins with reads of the database. Then it is a row of pieces of processor time at its owner, each but the last followed by
+//! a write that must be durable, and by the model or the tool. Writes go through the owner's write lanes, one commit at a time in
+//! each. A commit is trips to the database, processor time there, and a flush of its log. Reads have connections of their own. All
+//! machines own an equal part of the runs, and calls arrive at all alike. A replica that does not own the run spends time of its own
+//! processor on it.
 //!
 //! The queues and their rules are the model. The [`Costs`] are measured. It says nothing about locks, caches and noise.
 
@@ -27,7 +28,7 @@ pub struct Costs {
     /// The same, for a run whose caller and tool host are at another replica.
     pub owner_sent_on: f64,
     /// Processor time of that other replica.
-    pub standby: f64,
+    pub sends_on: f64,
     /// Processor time of the replica that keeps the tool hosts, for the calls of a run that another one owns.
     pub hub: f64,
     /// Writes of a run that must be durable. There is one more piece of the owner's time.
@@ -36,8 +37,14 @@ pub struct Costs {
     pub commit: f64,
     /// More of it for each write of the commit.
     pub write: f64,
-    /// Processor time of all other processes of the database, for each write.
-    pub database: f64,
+    /// Trips of a commit. Before it, the owner looks up the ids of runs that start.
+    pub commit_trips: usize,
+    /// Reads that a run begins with, one after another. Each is a trip.
+    pub reads: usize,
+    /// Processor time of the database for each read.
+    pub read: f64,
+    /// Processor time of the database for all else about a run. Nothing waits for it.
+    pub rest: f64,
     /// Time to flush the database's log to the disk.
     pub flush: f64,
     /// Time for a message to another machine and back.
@@ -52,32 +59,55 @@ pub struct Costs {
     pub tool: f64,
 }
 
-/// The machines. The database has one of its own, with as many cores as each other.
+impl Costs {
+    /// Measured with the example `replica-costs` of the tests and the benchmark's W1, but for `hub`, `flush`, `trip`, `model` and
+    /// `tool`, which are assumed: see `server/docs/internals/capacity.md`.
+    pub const MEASURED: Self = Self {
+        owner: 700e-6,
+        owner_sent_on: 850e-6,
+        sends_on: 515e-6,
+        hub: 100e-6,
+        writes: 4,
+        commit: 570e-6,
+        write: 65e-6,
+        commit_trips: 2,
+        reads: 2,
+        read: 190e-6,
+        rest: 50e-6,
+        flush: 500e-6,
+        trip: 300e-6,
+        log: 10_300.0,
+        network: 21_000.0,
+        model: 0.5,
+        tool: 0.05,
+    };
+
+    /// Processor time of the database for a run with so many commits, or such a part of one that runs share.
+    #[must_use]
+    pub fn database(&self, commits: f64) -> f64 {
+        self.commit * commits + self.write * self.writes as f64 + self.read * self.reads as f64 + self.rest
+    }
+}
+
+/// The machines, each with a replica that owns an equal part of the runs. The database has a machine of its own, with as many cores
+/// as each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Number of machines with a replica each.
     pub machines: usize,
     /// Number of cores of each machine.
     pub cores: usize,
-    /// Replicas that own shards, from the first machine on.
-    pub owners: usize,
-    /// Write lanes of each owner: connections that commit.
+    /// Write lanes of each owner: connections that commit. One is built.
     pub lanes: usize,
     /// Writes of one commit, at most.
     pub commit_writes: usize,
 }
 
 impl Shape {
-    /// One owner with one lane, as it was built first.
+    /// Commits are as large as those of the store on PostgreSQL.
     #[must_use]
-    pub fn one_owner(machines: usize, cores: usize) -> Self {
-        Self { machines, cores, owners: 1, lanes: 1, commit_writes: COMMIT_WRITES_MAX }
-    }
-
-    /// Each replica owns an equal part of the shards. This is built, with one lane each.
-    #[must_use]
-    pub fn all_own(machines: usize, cores: usize, lanes: usize) -> Self {
-        Self { owners: machines, lanes, ..Self::one_owner(machines, cores) }
+    pub fn new(machines: usize, cores: usize, lanes: usize) -> Self {
+        Self { machines, cores, lanes, commit_writes: COMMIT_WRITES_MAX }
     }
 
     /// The part of the runs that arrive at a replica which does not own them.

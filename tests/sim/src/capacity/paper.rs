@@ -5,10 +5,8 @@ use super::{Costs, Shape};
 /// A part that may be full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// The cores of a machine that owns shards.
+    /// The cores of a machine with a replica.
     OwnerCores,
-    /// The cores of a machine that stands by.
-    StandbyCores,
     /// The cores of the machine that keeps the tool hosts.
     HubCores,
     /// The connections that commit.
@@ -19,16 +17,14 @@ pub enum Part {
 
 impl Part {
     /// Every part, in the order in which tables show them.
-    pub const ALL: [Part; 5] =
-        [Part::OwnerCores, Part::StandbyCores, Part::HubCores, Part::WriteLanes, Part::DatabaseCores];
+    pub const ALL: [Part; 4] = [Part::OwnerCores, Part::HubCores, Part::WriteLanes, Part::DatabaseCores];
 
     /// Its name in a table.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Part::OwnerCores => "owner's cores",
-            Part::StandbyCores => "cores of one that stands by",
-            Part::HubCores => "cores of the one with the tool hosts",
+            Part::OwnerCores => "owners' cores",
+            Part::HubCores => "tool hosts' machine",
             Part::WriteLanes => "write lanes",
             Part::DatabaseCores => "database's cores",
         }
@@ -55,27 +51,24 @@ impl Shape {
     }
 
     fn ceiling(self, part: Part, costs: &Costs) -> f64 {
-        let (machines, owners, cores) = (self.machines as f64, self.owners as f64, self.cores as f64);
+        let (machines, cores) = (self.machines as f64, self.cores as f64);
         let sent_on = self.sent_on();
-        // A machine that owns shards also sends on the calls of others' shards that arrive there.
-        let sends_on = costs.standby / machines;
-        let (writes, largest) = (costs.writes as f64, self.commit_writes as f64);
-        let owned = (costs.owner * (1.0 - sent_on) + costs.owner_sent_on * sent_on) / owners;
-        let of_others = 1.0 - 1.0 / owners;
+        let owned = costs.owner * (1.0 - sent_on) + costs.owner_sent_on * sent_on;
+        let on_each = (owned + costs.sends_on * sent_on) / machines;
+        let largest = self.commit_writes as f64;
         match part {
-            Part::OwnerCores => cores / (owned + sends_on * of_others),
-            Part::HubCores if self.owners == 1 => f64::INFINITY,
-            Part::HubCores => cores / (owned + (sends_on + costs.hub) * of_others),
-            Part::StandbyCores if self.owners == self.machines => f64::INFINITY,
-            Part::StandbyCores => cores / sends_on,
+            Part::OwnerCores => cores / on_each,
+            Part::HubCores if self.machines == 1 => f64::INFINITY,
+            Part::HubCores => cores / (on_each + costs.hub * sent_on),
             Part::WriteLanes => {
-                let lanes = owners * self.lanes as f64;
+                let lanes = machines * self.lanes as f64;
                 // Beside other lanes, a commit also waits for the flush that is under way, at worst for all of it.
                 let flushes = if lanes > 1.0 { 2.0 } else { 1.0 };
-                let commit = costs.trip + costs.commit + costs.write * largest + costs.flush * flushes;
-                lanes * largest / commit / writes
+                let trips = costs.trip * costs.commit_trips as f64;
+                let commit = trips + costs.commit + costs.write * largest + costs.flush * flushes;
+                lanes * largest / commit / costs.writes as f64
             }
-            Part::DatabaseCores => cores / (writes * (costs.commit / largest + costs.write + costs.database)),
+            Part::DatabaseCores => cores / costs.database(costs.writes as f64 / largest),
         }
     }
 }

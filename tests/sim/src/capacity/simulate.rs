@@ -20,11 +20,9 @@ pub struct Seen {
     pub p50: f64,
     /// The time that 99 of 100 runs are below.
     pub p99: f64,
-    /// The part of the time that the first owner's cores were busy.
+    /// The part of the time that the first machine's cores were busy.
     pub owner: f64,
-    /// The same of the last machine's cores, which stands by where not all own shards.
-    pub last: f64,
-    /// The part of the time that the first owner's first lane was in a commit.
+    /// The part of the time that the first machine's first lane was in a commit.
     pub lane: f64,
     /// The part of the time that the database's cores were busy.
     pub database: f64,
@@ -37,14 +35,13 @@ pub struct Seen {
 /// Lets runs arrive at random, so many in a second, for so many seconds after a warm-up.
 ///
 /// # Panics
-/// When a shape has no machine, core, owner or lane, or more owners than machines.
+/// When a shape has no machine, core or lane.
 #[must_use]
 pub fn simulate(costs: &Costs, shape: Shape, spread: Spread, rate: f64, seconds: f64, seed: u64) -> Seen {
     assert!(
-        shape.cores > 0 && shape.lanes > 0 && shape.commit_writes > 0,
+        shape.machines > 0 && shape.cores > 0 && shape.lanes > 0 && shape.commit_writes > 0,
         "there is something to do the work"
     );
-    assert!((1..=shape.machines).contains(&shape.owners), "owners are some of the machines");
     let lane = || Lane { waiting: VecDeque::new(), state: State::Idle, last: 0, begun: 0, busy: 0.0 };
     let mut world = World {
         costs: *costs,
@@ -55,7 +52,7 @@ pub fn simulate(costs: &Costs, shape: Shape, spread: Spread, rate: f64, seconds:
         runs: Vec::new(),
         machines: (0..shape.machines).map(|_| Cores::new(shape.cores)).collect(),
         database: Cores::new(shape.cores),
-        lanes: (0..shape.owners * shape.lanes).map(|_| lane()).collect(),
+        lanes: (0..shape.machines * shape.lanes).map(|_| lane()).collect(),
         flushing: Vec::new(),
         to_flush: Vec::new(),
         commits: 0,
@@ -97,6 +94,8 @@ enum Event {
     Worked { machine: usize, run: usize },
     /// The run goes on after a wait for a message, the model or the tool.
     Waited { run: usize },
+    /// A read of this run has reached the database.
+    Asked { run: usize },
     /// The wait for more writes is over, if the lane has begun no commit since.
     Gathered { lane: usize, begun: u64 },
     /// The commit of this lane has reached the database.
@@ -114,13 +113,17 @@ enum Event {
 enum Work {
     /// The commit of a lane.
     Commit { lane: usize },
-    /// All that is done for writes beside it. Nothing waits for it.
+    /// A read of a run.
+    Read { run: usize },
+    /// All that nothing waits for.
     Else,
 }
 
 /// A step of a run. After the last it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
+    /// It waits for a read of the database.
+    Read,
     /// The replica that the caller or the tool host is at works.
     SendsOn,
     /// The same, and the message is on its way to the owner.
@@ -141,6 +144,8 @@ struct Run {
     owner: usize,
     /// The machine that it arrived at.
     at: usize,
+    /// Reads that are done.
+    read: usize,
     /// Writes that are done.
     written: usize,
     step: Step,
@@ -167,7 +172,7 @@ enum State {
 
 /// The times that parts were busy up to a moment, and the commits until then.
 struct Tally {
-    machines: Vec<f64>,
+    machine: f64,
     database: f64,
     lane: f64,
     commits: u64,
@@ -213,17 +218,24 @@ impl World {
             }
             Event::Sent { lane } => {
                 let State::Committing { runs, .. } = &self.lanes[lane].state else { return };
-                let writes = runs.len() as f64;
-                self.computes(now, self.costs.commit + self.costs.write * writes, Work::Commit { lane });
-                self.computes(now, self.costs.database * writes, Work::Else);
+                let length = self.costs.commit + self.costs.write * runs.len() as f64;
+                self.computes(now, length, Work::Commit { lane });
             }
+            Event::Asked { run } => self.computes(now, self.costs.read, Work::Read { run }),
             Event::Computed { work } => {
                 if let Some((length, work)) = self.database.ends() {
                     self.agenda.note(now + length, Event::Computed { work });
                 }
-                if let Work::Commit { lane } = work {
-                    self.to_flush.push(lane);
-                    self.flushes(now);
+                match work {
+                    Work::Commit { lane } => {
+                        self.to_flush.push(lane);
+                        self.flushes(now);
+                    }
+                    Work::Read { run } => {
+                        self.runs[run].read += 1;
+                        self.agenda.note(now + self.costs.trip / 2.0, Event::Waited { run });
+                    }
+                    Work::Else => {}
                 }
             }
             Event::Flushed => {
@@ -246,18 +258,29 @@ impl World {
     }
 
     fn arrives(&mut self, now: f64) {
-        let owner = self.random.place(self.shape.owners);
+        let owner = self.random.place(self.shape.machines);
         let at = self.random.place(self.shape.machines);
         let run = self.runs.len();
-        self.runs.push(Run { arrived: now, elsewhere: 0.0, owner, at, written: 0, step: Step::Elsewhere });
+        self.runs.push(Run {
+            arrived: now,
+            elsewhere: 0.0,
+            owner,
+            at,
+            read: 0,
+            written: 0,
+            step: Step::Read,
+        });
         self.live += 1;
-        self.reaches_owner(now, run);
+        self.computes(now, self.costs.rest, Work::Else);
+        self.begin_next_step(now, run);
     }
 
     /// Begins the step after the one that a run has ended.
     fn begin_next_step(&mut self, now: f64, run: usize) {
-        let Run { step, written, .. } = self.runs[run];
+        let Run { step, read, written, .. } = self.runs[run];
         match step {
+            Step::Read if read == self.costs.reads => self.reaches_owner(now, run),
+            Step::Read => self.agenda.note(now + self.costs.trip / 2.0, Event::Asked { run }),
             Step::SendsOn => {
                 self.runs[run].step = Step::Travels;
                 self.agenda.note(now + self.costs.trip / 2.0, Event::Waited { run });
@@ -295,7 +318,7 @@ impl World {
         self.runs[run].step = Step::SendsOn;
         // It comes once at the start, and once for each tool call.
         let times = self.costs.writes.div_ceil(2).max(1);
-        self.piece(now, at, self.costs.standby / times as f64, run);
+        self.piece(now, at, self.costs.sends_on / times as f64, run);
     }
 
     fn works(&mut self, now: f64, run: usize) {
@@ -348,7 +371,9 @@ impl World {
         self.commits += 1;
         self.writes += runs.len() as u64;
         of.state = State::Committing { since: now, runs };
-        self.agenda.note(now + self.costs.trip / 2.0, Event::Sent { lane });
+        // All trips but half of the last one are before the work of the database.
+        let trips = self.costs.commit_trips as f64 - 0.5;
+        self.agenda.note(now + self.costs.trip * trips, Event::Sent { lane });
     }
 
     fn computes(&mut self, now: f64, length: f64, work: Work) {
@@ -367,7 +392,7 @@ impl World {
 
     fn tally(&self) -> Tally {
         Tally {
-            machines: self.machines.iter().map(|cores| cores.busy).collect(),
+            machine: self.machines[0].busy,
             database: self.database.busy,
             lane: self.lanes[0].busy,
             commits: self.commits,
@@ -381,15 +406,13 @@ impl World {
             let last = self.times.len().saturating_sub(1);
             self.times.get((last as f64 * share) as usize).copied().unwrap_or(f64::NAN)
         };
-        let of = |machine: usize| self.machines[machine].utilisation(before.machines[machine], seconds);
         let commits = (self.commits - before.commits).max(1);
         Seen {
             runs: self.times.len() as f64 / seconds,
             mean: self.times.iter().sum::<f64>() / self.times.len() as f64,
             p50: at(0.5),
             p99: at(0.99),
-            owner: of(0),
-            last: of(self.shape.machines - 1),
+            owner: self.machines[0].utilisation(before.machine, seconds),
             lane: (self.lanes[0].busy - before.lane) / seconds,
             database: self.database.utilisation(before.database, seconds),
             commit_writes: (self.writes - before.writes) as f64 / commits as f64,
