@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agentloop_tests::failover::{Plan, Way, measure};
+use agentloop_tests::rolling;
 use clap::Parser;
 
 #[derive(Parser)]
@@ -26,6 +27,10 @@ struct Options {
     /// The program that replicas run until they are lost, such as an earlier version of `agentloop`.
     #[arg(long)]
     from: Option<PathBuf>,
+    /// So many callers that make short runs, one after the other, in place of runs that last: two model calls and a tool call
+    /// each. Only with `--way roll`.
+    #[arg(long)]
+    callers: Option<usize>,
 }
 
 fn way(text: &str) -> Result<Way, String> {
@@ -40,7 +45,12 @@ fn way(text: &str) -> Result<Way, String> {
 
 #[tokio::main]
 async fn main() {
-    let Options { runs, losses, way, thinks_ms, from } = Options::parse();
+    let Options { runs, losses, way, thinks_ms, from, callers } = Options::parse();
+    if let Some(callers) = callers {
+        assert_eq!((way, from), (Way::Roll, None), "short runs are measured with --way roll, without --from");
+        println!("{:#?}", rolling::measure(callers, losses).await);
+        return;
+    }
     let plan = Plan { runs, losses, way, thinks: Duration::from_millis(thinks_ms), from };
     println!("{:#?}", measure(&plan).await);
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::grpcurl::{Grpcurl, Streaming};
-use crate::support::server::{Server, Setting};
+use crate::support::server::{Leases, Server, Setting};
 
 /// The first reply whose conditions hold.
 const SCRIPT: &str = r#"
@@ -29,7 +29,7 @@ async fn place() -> Option<Place> {
     let server = Server::start(&Setting {
         provider: format!("kind = \"scripted\"\nfile = {}\n", json!(script)),
         // A hand does not send heartbeats.
-        lease_timeout: "5m",
+        leases: Leases::EndAfter("5m"),
         ..Setting::default()
     })
     .await;

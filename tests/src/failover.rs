@@ -19,7 +19,7 @@ use crate::owners::Owners;
 use crate::postgres;
 use crate::process::balancer::Balancer;
 use crate::process::eventually;
-use crate::process::server::{FENCED, Server, Setting, input, patient};
+use crate::process::server::{FENCED, Leases, Server, Setting, input, patient};
 
 /// Replicas over the database.
 const REPLICAS: usize = 3;
@@ -44,7 +44,7 @@ pub struct Plan {
 pub enum Way {
     /// SIGKILL: the process is gone at once.
     Kill,
-    /// SIGSTOP, and SIGCONT when another one has its place.
+    /// SIGSTOP, and SIGCONT when another one has its place. Its connections stay open meanwhile.
     Freeze,
     /// SIGTERM: the owner hands over.
     Terminate,
@@ -118,7 +118,7 @@ pub async fn measure(plan: &Plan) -> Pauses {
         store: Some(format!("url = \"{url}\"")),
         more: "[cluster]\nlisten = \"127.0.0.1:0\"\n".to_owned(),
         agent: "limits = { max_iterations = 10000 }\ncontext = { max_messages = 400 }\n",
-        lease_timeout: "6s",
+        leases: Leases::AsByDefault,
         log_level: "warn",
         program: plan.from.clone(),
         ..Setting::default()
@@ -160,7 +160,10 @@ pub async fn measure(plan: &Plan) -> Pauses {
             run.first_after(begun).await;
         }
         let lost = now_ms();
-        balancer.set(at, false);
+        match plan.way {
+            Way::Freeze => balancer.avoid(at),
+            Way::Kill | Way::Terminate | Way::Roll => balancer.set(at, false),
+        }
         match plan.way {
             Way::Kill => servers[at].kill().await,
             Way::Freeze => servers[at].signal("STOP").await,
@@ -229,11 +232,16 @@ async fn follow(mut stream: EventStream, durable: watch::Sender<Vec<Durable>>, o
         }
         let at = at.unwrap_or_default();
         let millis = at.seconds * 1_000 + i64::from(at.nanos) / 1_000_000;
-        let kind = format!("{:?}", event.as_ref());
-        let kind = kind.trim_start_matches("Some(").split('(').next().unwrap_or_default().to_owned();
+        let kind = event_name(event.as_ref());
         let at = u64::try_from(millis).unwrap_or_default();
         durable.send_modify(|durable| durable.push(Durable { at, kind }));
     }
+}
+
+/// The name of the event's variant in the contract.
+pub(crate) fn event_name(event: Option<&Event>) -> String {
+    let written = format!("{event:?}");
+    written.trim_start_matches("Some(").split('(').next().unwrap_or_default().to_owned()
 }
 
 /// A host of the tool `look`, which takes no time.

@@ -26,6 +26,7 @@ pub mod postgres;
 pub mod process;
 pub mod raw_host;
 pub mod replica_costs;
+pub mod rolling;
 pub mod scrape;
 pub mod server;
 pub mod stored;

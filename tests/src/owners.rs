@@ -83,6 +83,23 @@ impl Owners {
         servers.iter().position(|server| server.replica_address() == Some(address.as_str()))
     }
 
+    /// Waits until this server owns no shard, or is no replica any more. True for the former.
+    ///
+    /// # Panics
+    /// When the database does not answer, or that takes too long.
+    pub async fn outlives_its_shards(&mut self, server: &Server) -> bool {
+        let sql = "SELECT count(*) FROM replicas AS r WHERE r.address = $1
+                   UNION ALL SELECT count(*) FROM replicas AS r JOIN shards AS s ON s.owner_no = r.replica_no WHERE r.address = $1";
+        loop {
+            let query = sqlx::query_scalar::<_, i64>(sql).bind(server.replica_address());
+            match query.fetch_all(&mut self.0).await.expect("it answers")[..] {
+                [0, _] => return false,
+                [_, 0] => return true,
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    }
+
     /// Waits until so many replicas have equal parts of all sessions.
     ///
     /// # Panics

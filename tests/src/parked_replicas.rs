@@ -15,7 +15,7 @@ use crate::postgres;
 use crate::process::balancer::Balancer;
 use crate::process::host::Host;
 use crate::process::processor_time;
-use crate::process::server::{Server, Setting, patient};
+use crate::process::server::{Leases, Server, Setting, patient};
 
 /// Time for which the statements of idle replicas are counted.
 const IDLE: Duration = Duration::from_secs(60);
@@ -57,7 +57,7 @@ pub async fn measure(runs: u64, replicas: usize) -> Cost {
     let setting = Setting {
         store: Some(format!("url = \"{schema}\"")),
         more: "[cluster]\nlisten = \"127.0.0.1:0\"\n".to_owned(),
-        lease_timeout: "6s",
+        leases: Leases::EndAfter("6s"),
         ..setting(&model)
     };
     let mut servers = Vec::new();

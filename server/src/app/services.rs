@@ -116,7 +116,7 @@ impl HostShutdown {
     }
 
     /// Returns when no run waits for an update of its calls any more, after half of the grace at most. A shutdown has begun.
-    async fn runs_stopped(&self) {
+    pub(super) async fn runs_stopped(&self) {
         let until = Instant::now() + self.offers_wait;
         while (self.engine.live_runs() > 0 || self.hosts.has_open_offers()) && Instant::now() < until {
             tokio::time::sleep(RUNS_CHECK_EVERY).await;

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::peer::{Peer, framed, prefixed, read, send};
 use super::{Siege, honest_model, scaled};
 use crate::support::memory::MIB;
-use crate::support::server::Setting;
+use crate::support::server::{Leases, Setting};
 use crate::support::soon;
 
 const RUN: &str = "/agentloop.v1.AgentLoop/Run";
@@ -136,7 +136,7 @@ async fn tiny_frames_without_end_cost_nothing() {
     const FRAMES: usize = 200_000;
     const GROWTH_MAX: usize = 48 * MIB;
     // A caller that is served in the middle of it takes its time on a busy machine.
-    let patient = Setting { lease_timeout: "60s", ..honest_model().await };
+    let patient = Setting { leases: Leases::EndAfter("60s"), ..honest_model().await };
     let siege = Siege::begin(&patient).await;
     let pong = framed(&say(Frame::Pong(Pong { nonce: 7 })));
 

@@ -46,6 +46,20 @@ async fn a_call_that_waits_at_another_replica_is_told_of_the_shutdown() {
     assert_eq!(run.answer().await, "Hello.");
 }
 
+/// A caller whose run is at another replica keeps the process for a moment.
+#[tokio::test]
+async fn the_sessions_of_a_replica_that_stops_are_given_away_before_its_callers_have_left() {
+    let mut model = Model::start().await;
+    let Some(mut replicas) = Replicas::start(&model).await else { return };
+    let client: Client = impatient(replicas.other());
+    let waits = tokio::spawn(async move { client.run(input("r-1", SESSION, "Say hello")).await });
+    let _call = model.call().await;
+    let Replicas { servers, owners, .. } = &mut replicas;
+    servers[1].signal("TERM").await;
+    assert!(soon("its shards", owners.outlives_its_shards(&servers[1])).await);
+    soon("the end of the call", waits).await.unwrap().expect_err("its replica ended");
+}
+
 #[tokio::test]
 async fn the_streams_of_a_fenced_replica_end_so_that_callers_try_again() {
     let mut model = Model::start().await;

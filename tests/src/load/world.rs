@@ -14,7 +14,7 @@ use super::check::{self, Bounds};
 use super::counts::Counts;
 use super::ledger::Ledger;
 use crate::model::Model;
-use crate::process::server::Setting;
+use crate::process::server::{Leases, Setting};
 
 /// The state that all workers share.
 pub struct World {
@@ -101,7 +101,7 @@ pub fn setting(model: &Model) -> Setting {
         server: "",
         agent: "",
         provider: format!("kind = \"openai\"\nbase_url = \"{}\"\n", model.base_url()),
-        lease_timeout: "1s",
+        leases: Leases::EndAfter("1s"),
         grace_period: "500ms",
         in_doubt_timeout: "1s",
         max_parallel: 4,

@@ -11,7 +11,16 @@ use tokio::sync::watch;
 /// Gives each connection to the next server that takes it.
 pub struct Balancer {
     address: SocketAddr,
-    up: watch::Sender<Vec<bool>>,
+    health: watch::Sender<Vec<Health>>,
+}
+
+/// A server, as the balancer has it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Health {
+    Up,
+    /// It gets no connection, and keeps those that it has.
+    Unresponsive,
+    Down,
 }
 
 impl Balancer {
@@ -19,14 +28,14 @@ impl Balancer {
     pub async fn start(targets: Vec<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let (up, watched) = watch::channel(vec![true; targets.len()]);
+        let (health, watched) = watch::channel(vec![Health::Up; targets.len()]);
         let (targets, turn) = (Arc::new(targets), Arc::new(AtomicUsize::new(0)));
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
                 tokio::spawn(forward(near, targets.clone(), turn.clone(), watched.clone()));
             }
         });
-        Self { address, up }
+        Self { address, health }
     }
 
     /// The balancer's own address.
@@ -36,7 +45,13 @@ impl Balancer {
 
     /// As a check of its health would find it. The connections of a server that is down are broken.
     pub fn set(&self, server: usize, is_up: bool) {
-        self.up.send_modify(|up| up[server] = is_up);
+        let found = if is_up { Health::Up } else { Health::Down };
+        self.health.send_modify(|health| health[server] = found);
+    }
+
+    /// As a check of its health would find one that stands still, where the balancer leaves open connections alone.
+    pub fn avoid(&self, server: usize) {
+        self.health.send_modify(|health| health[server] = Health::Unresponsive);
     }
 }
 
@@ -44,17 +59,17 @@ async fn forward(
     mut near: TcpStream,
     targets: Arc<Vec<String>>,
     turn: Arc<AtomicUsize>,
-    mut up: watch::Receiver<Vec<bool>>,
+    mut health: watch::Receiver<Vec<Health>>,
 ) {
     for _ in 0..targets.len() {
         let server = turn.fetch_add(1, Ordering::Relaxed) % targets.len();
-        if !up.borrow()[server] {
+        if health.borrow()[server] != Health::Up {
             continue;
         }
         let Ok(mut far) = TcpStream::connect(&targets[server]).await else { continue };
         tokio::select! {
             _ = copy_bidirectional(&mut near, &mut far) => {}
-            _ = up.wait_for(|up| !up[server]) => {}
+            _ = health.wait_for(|health| health[server] == Health::Down) => {}
         }
         return;
     }

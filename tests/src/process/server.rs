@@ -25,6 +25,15 @@ pub fn patient(url: impl Into<String>) -> ClientBuilder {
     Client::builder(url).backoff(backoff)
 }
 
+/// The time after which a host that says nothing is lost.
+#[derive(Clone, Copy)]
+pub enum Leases {
+    /// The server's own.
+    AsByDefault,
+    /// This one, with heartbeats that a test does not wait for.
+    EndAfter(&'static str),
+}
+
 /// Settings of a server under test.
 #[derive(Clone)]
 pub struct Setting {
@@ -34,8 +43,8 @@ pub struct Setting {
     pub server: &'static str,
     /// More of the section of the agent.
     pub agent: &'static str,
-    /// A host that says nothing for this long is lost.
-    pub lease_timeout: &'static str,
+    /// The keys of `[hosts]` about the lease of a host.
+    pub leases: Leases,
     /// Time that a lost host has to reconnect to its calls.
     pub grace_period: &'static str,
     /// Time that a call in doubt waits for a human or a late result.
@@ -73,7 +82,7 @@ impl Default for Setting {
             provider: String::new(),
             server: "",
             agent: "",
-            lease_timeout: "3s",
+            leases: Leases::EndAfter("3s"),
             grace_period: "30s",
             in_doubt_timeout: "15m",
             max_parallel: 1,
@@ -328,9 +337,15 @@ impl Server {
 }
 
 fn configuration(port: u16, setting: &Setting) -> String {
-    let Setting { provider, server, agent, lease_timeout, grace_period, in_doubt_timeout, .. } = setting;
+    let Setting { provider, server, agent, leases, grace_period, in_doubt_timeout, .. } = setting;
     let Setting { max_parallel, retry, ask_human, titles, park_after, log_level, .. } = setting;
     let store = setting.store.clone().unwrap_or_else(|| postgres::new_store("agentloop.db".into()).keys());
+    let leases = match leases {
+        Leases::AsByDefault => String::new(),
+        Leases::EndAfter(silence) => {
+            format!("heartbeat_interval = \"300ms\"\nlease_timeout = \"{silence}\"\n")
+        }
+    };
     format!(
         r#"
 [server]
@@ -341,9 +356,7 @@ listen = "127.0.0.1:{port}"
 [log]
 level = "{log_level}"
 [hosts]
-heartbeat_interval = "300ms"
-lease_timeout = "{lease_timeout}"
-grace_period = "{grace_period}"
+{leases}grace_period = "{grace_period}"
 [runs]
 in_doubt_timeout = "{in_doubt_timeout}"
 park_after = "{park_after}"

@@ -21,7 +21,8 @@ use crate::lifecycle::{Exit, Signals};
 use crate::store::postgres::Replica;
 
 /// Time for which an owner that is told to stop waits for its tasks: runs write what they have and hear of open offers, and last
-/// responses leave. Runs then stand still until others own their sessions. Model calls are cut at once, and made again there.
+/// responses leave. Its sessions are given away as soon as the runs have stopped, and at the end of this time at the latest. Model
+/// calls are cut at once, and made again there.
 const HANDOVER_WAIT: Duration = Duration::from_secs(1);
 const _: () = assert!(
     RESPONSE_WAIT.as_millis() < HANDOVER_WAIT.as_millis(),

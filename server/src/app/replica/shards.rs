@@ -43,6 +43,7 @@ impl Shards {
         let (kept, is_kept) = mpsc::unbounded_channel();
         drop(tasks.spawn("gained shards", self.clone().take_gains(is_kept)));
         drop(tasks.spawn("shards to give away", self.clone().give_away(kept)));
+        drop(tasks.spawn("last shards", self.clone().hand_over()));
         drop(tasks.spawn("fence", self.clone().end_when_fenced()));
         drop(tasks.spawn("store", self.end_when_the_store_fails()));
     }
@@ -120,6 +121,25 @@ impl Shards {
         // A run that was starting at first has come up by now. Nothing that it does counts.
         engine.give_away_shards(leaving.clone(), LEAVE_AGAIN_WAIT).await;
         true
+    }
+
+    /// Gives all shards away once a shutdown has stopped their runs. Hosts and callers that are slow to leave keep this process for
+    /// a while, and their sessions are not to wait for that. If it does not come to this, leaving frees them.
+    async fn hand_over(self) {
+        let Self { replica, store, tasks, host_shutdown, .. } = self;
+        tasks.soft().cancelled().await;
+        // Before that, they would be claimed again.
+        replica.stopping();
+        let handing = async {
+            host_shutdown.runs_stopped().await;
+            let mut shards: Vec<ShardNo> = replica.shards().borrow().owned.keys().copied().collect();
+            shards.extend(&replica.shards().borrow().shedding);
+            match store.forget_shards(&shards).await {
+                Ok(()) => replica.given_away(shards),
+                Err(error) => tracing::debug!(%error, "the last shards are given away with the place"),
+            }
+        };
+        let _cut = tasks.hard().run_until_cancelled(handing).await;
     }
 
     /// Ends the process when another replica has taken this one for dead. There is nothing to save, because no write of this one

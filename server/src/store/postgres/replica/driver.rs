@@ -179,7 +179,8 @@ impl Driver {
             ServerNotice::Stopping => (self.is_ready, self.to_tell) = (false, Some(false)),
             ServerNotice::GivenAway(shards) => {
                 for shard in shards {
-                    if let Some(term) = self.shedding.remove(&shard) {
+                    let term = self.shedding.remove(&shard).or_else(|| self.member.release(shard));
+                    if let Some(term) = term {
                         self.given_away.insert(shard, term);
                     }
                 }

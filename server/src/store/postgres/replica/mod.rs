@@ -201,14 +201,14 @@ impl Replica {
         let _ended = self.notices.send(ServerNotice::Ready);
     }
 
-    /// Takes no shards from now on, and counts for no share: the server stops. It keeps those that it has until it
-    /// [leaves](Self::leave).
+    /// Takes no shards from now on, and counts for no share: the server stops. It keeps those that it has until they are
+    /// [given away](Self::given_away), or it [leaves](Self::leave).
     pub fn stopping(&self) {
         let _ended = self.notices.send(ServerNotice::Stopping);
     }
 
-    /// Frees shards that were [to be given away](ReplicaShards::shedding). Nothing is done for them any more, and the store has
-    /// [forgotten](super::PostgresStore::forget_shards) them.
+    /// Frees shards that were [to be given away](ReplicaShards::shedding), or those of a server that [stops](Self::stopping).
+    /// Nothing is done for them any more, and the store has [forgotten](super::PostgresStore::forget_shards) them.
     pub fn given_away(&self, shards: Vec<ShardNo>) {
         let _ended = self.notices.send(ServerNotice::GivenAway(shards));
     }

@@ -250,6 +250,30 @@ async fn an_owner_that_leaves_is_followed_before_its_lease_is_over() {
     until(async || second.replica.rows().len() == 1).await;
 }
 
+/// Its process may stay for a while, for the sake of callers and hosts that are slow to leave.
+#[tokio::test]
+async fn the_shards_of_a_server_that_stops_go_to_others_before_it_leaves() {
+    let Some(schema) = Schema::new().await else { return };
+    let first = Server::start(&schema, "a:1", LONG).await;
+    let store = first.own().await;
+    write(&store, "s", "r").await;
+    let second = Server::start(&schema, "b:1", LONG).await;
+    let other = second.open().await;
+    second.wait_for_shards(SHARDS / 2).await;
+
+    first.replica.stopping();
+    let last: Vec<ShardNo> = first.replica.shards().borrow().owned.keys().copied().collect();
+    store.forget_shards(&last).await.unwrap();
+    first.replica.given_away(last);
+
+    second.wait_for_shards(SHARDS).await;
+    first.wait_for(|ownership| ownership.is_valid() && ownership.own().count() == 0).await;
+    assert_eq!(runs(&other).await, 1);
+    // What has no shard is still written, such as the audit log.
+    store.check().await.unwrap();
+    assert!(!first.replica.failed().is_cancelled());
+}
+
 #[tokio::test]
 async fn many_that_start_at_once_have_equal_parts() {
     let Some(schema) = Schema::new().await else { return };
