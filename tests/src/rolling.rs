@@ -26,7 +26,7 @@ const BETWEEN: Duration = Duration::from_secs(3);
 /// Pauses that are told one by one.
 const LONGEST: usize = 10;
 
-/// What the callers of the runs saw. Times are in milliseconds.
+/// The runs as their callers saw them. Times are in milliseconds.
 #[derive(Debug)]
 pub struct Rolled {
     /// Runs that ended.

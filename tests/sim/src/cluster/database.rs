@@ -211,7 +211,7 @@ impl Database {
         }
     }
 
-    /// What an owner owns, if nobody has fenced it.
+    /// The shards of an owner, if nobody has fenced it.
     pub(super) fn claims(&self, owner: OwnerNo) -> Reply {
         match self.owners.get(&owner) {
             Some(row) if !row.is_fenced => Reply::Claims(self.mine(owner).collect()),

@@ -85,14 +85,6 @@ const LEAVE: &str = "
         DELETE FROM owners WHERE owner_no = $1)
     DELETE FROM replicas WHERE replica_no = $1";
 
-/// No row for a replica that is fenced: its shards are freed after that.
-const SHARDS_OF: &str = "
-    SELECT array_agg(s.shard) FILTER (WHERE s.shard IS NOT NULL) AS mine,
-           array_agg(s.term) FILTER (WHERE s.shard IS NOT NULL) AS terms
-    FROM owners AS o LEFT JOIN shards AS s ON s.owner_no = o.owner_no
-    WHERE o.owner_no = $1 AND NOT o.fenced
-    GROUP BY o.owner_no";
-
 /// With the terms, so that a statement that is late frees nothing that this replica has claimed again.
 const RELEASE: &str = "
     WITH free AS (
@@ -175,6 +167,8 @@ pub(in crate::store::postgres) async fn beat(db: &mut PgConnection, me: OwnerNo)
     let Some(first) = found.first() else { return Ok(Beaten::default()) };
     let replicas = found.iter().filter_map(|row| replica(row).transpose()).collect::<Result<_, _>>()?;
     let whole_owner: Option<i64> = first.try_get("whole_owner")?;
+    let (mine, terms): (Option<Vec<i64>>, Option<Vec<i64>>) =
+        (first.try_get("mine")?, first.try_get("terms")?);
     let owners: Vec<i64> = first.try_get("owners")?;
     Ok(Beaten {
         is_beaten: first.try_get("is_beaten")?,
@@ -182,7 +176,7 @@ pub(in crate::store::postgres) async fn beat(db: &mut PgConnection, me: OwnerNo)
             Some(owner) => vec![Some(owner_no(owner)); owners.len()],
             None => owners.into_iter().map(owner_if_any).collect(),
         },
-        mine: mine(first)?,
+        mine: mine.unwrap_or_default().into_iter().zip(terms.unwrap_or_default()).map(claimed).collect(),
         replicas,
     })
 }
@@ -199,12 +193,6 @@ fn owner_if_any(number: i64) -> Option<OwnerNo> {
 
 fn claimed((shard, term): (i64, i64)) -> Claimed {
     (ShardNo(u16::try_from(shard).unwrap_or(u16::MAX)), Term(term.unsigned_abs()))
-}
-
-/// The shards of this replica, with their terms.
-fn mine(row: &PgRow) -> Result<Vec<Claimed>, Error> {
-    let (shards, terms): (Option<Vec<i64>>, Option<Vec<i64>>) = (row.try_get("mine")?, row.try_get("terms")?);
-    Ok(shards.unwrap_or_default().into_iter().zip(terms.unwrap_or_default()).map(claimed).collect())
 }
 
 /// `None`: there is no replica.
@@ -260,15 +248,6 @@ pub(in crate::store::postgres) async fn claim(
     let query = sqlx::query(CLAIM).bind(int(number.0)).bind(i64::from(at_most)).bind(migrations::newest());
     let taken = query.fetch_all(db).await?;
     taken.iter().map(|row| Ok(claimed((row.try_get("shard")?, row.try_get("term")?)))).collect()
-}
-
-/// The shards of a replica, with their terms. `None`: its commits are fenced.
-pub(in crate::store::postgres) async fn shards_of(
-    db: &mut PgConnection,
-    number: OwnerNo,
-) -> Result<Option<Vec<Claimed>>, Error> {
-    let found = sqlx::query(SHARDS_OF).bind(int(number.0)).fetch_optional(db).await?;
-    found.as_ref().map(mine).transpose()
 }
 
 /// Frees shards of this replica, after its last commit of them.

@@ -7,12 +7,16 @@
 
 use std::collections::BTreeSet;
 
-use agentloop_core::cluster::shard::{OwnerNo, ShardNo, Term};
-use sqlx::{Error, PgConnection};
+use agentloop_core::cluster::shard::{ShardNo, Term};
+use sqlx::{Error, PgConnection, Row as _};
 
-use crate::store::postgres::replica::statements;
 use crate::store::postgres::write::task::{AttemptError, Writer};
 use crate::store::postgres::write::wait::in_time;
+
+/// The shards of an owner that is not fenced. They are freed after its fence, so one statement shows both or neither.
+const CLAIMS: &str = "
+    SELECT s.shard, s.term FROM owners AS o LEFT JOIN shards AS s ON s.owner_no = o.owner_no
+    WHERE o.owner_no = $1 AND NOT o.fenced";
 
 impl Writer {
     /// Looks for the claims of the shards that this replica owns, unless they were seen over this connection. `Err`: they are
@@ -37,8 +41,18 @@ impl Writer {
 
     /// The shards of this replica with their terms. `None`: it is fenced.
     async fn shown(&self, db: &mut PgConnection) -> Result<Option<BTreeSet<(ShardNo, Term)>>, Error> {
-        let me = OwnerNo(self.owner.no.unsigned_abs());
-        statements::shards_of(db, me).await.map(|shown| shown.map(BTreeSet::from_iter))
+        let rows = sqlx::query(CLAIMS).bind(self.owner.no).fetch_all(db).await?;
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let mut shown = BTreeSet::new();
+        for row in rows {
+            let (shard, term): (Option<i64>, Option<i64>) = (row.try_get("shard")?, row.try_get("term")?);
+            if let (Some(Ok(shard)), Some(term)) = (shard.map(u16::try_from), term) {
+                shown.insert((ShardNo(shard), Term(term.unsigned_abs())));
+            }
+        }
+        Ok(Some(shown))
     }
 
     fn note_lost_claim(&self, shard: ShardNo) {

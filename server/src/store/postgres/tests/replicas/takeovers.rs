@@ -269,7 +269,7 @@ async fn the_shards_of_a_server_that_stops_go_to_others_before_it_leaves() {
     second.wait_for_shards(SHARDS).await;
     first.wait_for(|ownership| ownership.is_valid() && ownership.own().count() == 0).await;
     assert_eq!(runs(&other).await, 1);
-    // What has no shard is still written, such as the audit log.
+    // It still writes to tables without shards, such as the audit log.
     store.check().await.unwrap();
     assert!(!first.replica.failed().is_cancelled());
 }
