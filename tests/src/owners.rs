@@ -86,16 +86,17 @@ impl Owners {
     /// Waits until this server owns no shard, or is no replica any more. True for the former.
     ///
     /// # Panics
-    /// When the database does not answer, or that takes too long.
+    /// When the database does not answer.
     pub async fn outlives_its_shards(&mut self, server: &Server) -> bool {
-        let sql = "SELECT count(*) FROM replicas AS r WHERE r.address = $1
-                   UNION ALL SELECT count(*) FROM replicas AS r JOIN shards AS s ON s.owner_no = r.replica_no WHERE r.address = $1";
+        let sql =
+            "SELECT count(s.shard) FROM replicas AS r LEFT JOIN shards AS s ON s.owner_no = r.replica_no
+                   WHERE r.address = $1 GROUP BY r.replica_no";
         loop {
             let query = sqlx::query_scalar::<_, i64>(sql).bind(server.replica_address());
-            match query.fetch_all(&mut self.0).await.expect("it answers")[..] {
-                [0, _] => return false,
-                [_, 0] => return true,
-                _ => tokio::task::yield_now().await,
+            match query.fetch_optional(&mut self.0).await.expect("it answers") {
+                None => return false,
+                Some(0) => return true,
+                Some(_) => tokio::task::yield_now().await,
             }
         }
     }

@@ -146,11 +146,14 @@ fn longest(seen: &[Seen], stopped: &[Instant]) -> Vec<(u128, String)> {
     let told = |run: &&Seen| {
         let (before, after) = &run.around;
         let stop = stopped.iter().rposition(|stop| *stop <= run.ended);
-        let since = stop.map(|stop| run.began.saturating_duration_since(stopped[stop]).as_millis());
-        (
-            run.pause.as_millis(),
-            format!("between {before} and {after}; it began {since:?} ms after stop {stop:?}"),
-        )
+        let began = stop.map_or_else(
+            || "before the first stop".to_owned(),
+            |stop| match run.began.checked_duration_since(stopped[stop]) {
+                None => format!("before stop {stop}"),
+                Some(since) => format!("{} ms after stop {stop}", since.as_millis()),
+            },
+        );
+        (run.pause.as_millis(), format!("between {before} and {after}; the run began {began}"))
     };
     runs.iter().take(LONGEST).map(told).collect()
 }

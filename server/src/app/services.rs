@@ -110,17 +110,22 @@ impl HostShutdown {
         self.hosts.close();
         if let Some(cluster) = &self.cluster {
             // Until then the runs here may hear over the link if a host at another replica begins a call.
-            self.runs_stopped().await;
+            let _in_time = self.runs_stopped().await;
             cluster.close();
         }
     }
 
-    /// Returns when no run waits for an update of its calls any more, after half of the grace at most. A shutdown has begun.
-    pub(super) async fn runs_stopped(&self) {
+    /// Returns when no run waits for an update of its calls any more, after half of the grace at most: then it is `false`. A shutdown
+    /// has begun.
+    pub(super) async fn runs_stopped(&self) -> bool {
         let until = Instant::now() + self.offers_wait;
-        while (self.engine.live_runs() > 0 || self.hosts.has_open_offers()) && Instant::now() < until {
+        while self.engine.live_runs() > 0 || self.hosts.has_open_offers() {
+            if Instant::now() >= until {
+                return false;
+            }
             tokio::time::sleep(RUNS_CHECK_EVERY).await;
         }
+        true
     }
 }
 

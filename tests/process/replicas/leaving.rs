@@ -56,7 +56,8 @@ async fn the_sessions_of_a_replica_that_stops_are_given_away_before_its_callers_
     let _call = model.call().await;
     let Replicas { servers, owners, .. } = &mut replicas;
     servers[1].signal("TERM").await;
-    assert!(soon("its shards", owners.outlives_its_shards(&servers[1])).await);
+    let is_there = soon("its shards", owners.outlives_its_shards(&servers[1])).await;
+    assert!(is_there, "it is a replica as long as it has a caller");
     soon("the end of the call", waits).await.unwrap().expect_err("its replica ended");
 }
 

@@ -128,18 +128,20 @@ impl Shards {
     async fn hand_over(self) {
         let Self { replica, store, tasks, host_shutdown, .. } = self;
         tasks.soft().cancelled().await;
-        // Before that, they would be claimed again.
+        // Else they would be claimed again.
         replica.stopping();
-        let handing = async {
-            host_shutdown.runs_stopped().await;
-            let mut shards: Vec<ShardNo> = replica.shards().borrow().owned.keys().copied().collect();
-            shards.extend(&replica.shards().borrow().shedding);
-            match store.forget_shards(&shards).await {
-                Ok(()) => replica.given_away(shards),
-                Err(error) => tracing::debug!(%error, "the last shards are given away with the place"),
-            }
+        if !host_shutdown.runs_stopped().await {
+            return;
+        }
+        let shards: Vec<ShardNo> = {
+            let now = replica.shards();
+            let now = now.borrow();
+            now.owned.keys().chain(&now.shedding).copied().collect()
         };
-        let _cut = tasks.hard().run_until_cancelled(handing).await;
+        match store.forget_shards(&shards).await {
+            Ok(()) => replica.given_away(shards),
+            Err(error) => tracing::debug!(%error, "the last shards are freed when this replica leaves"),
+        }
     }
 
     /// Ends the process when another replica has taken this one for dead. There is nothing to save, because no write of this one

@@ -94,15 +94,17 @@ impl Scope {
         self.is_all() || self.has(shard_of(tenant, session))
     }
 
-    /// Adds a shard that the replica owns from now on, under the term of its claim. Before the first claim of a shard its term is
-    /// 0: nobody looks for that one in the database.
+    /// Adds a shard that the replica owns from now on, under the term of its claim. Term 0 is that of no claim: it is not looked for
+    /// in the database.
     pub fn add(&self, shard: ShardNo, term: Term) {
         if let Some(owned) = &self.0 {
             let (word, bit) = place(shard);
-            // First, so that whoever sees the shard sees the higher number.
+            // First, so that whoever sees the shard sees a higher number; and last, so that whoever has seen that number before the
+            // shard sees a higher one.
             owned.additions.fetch_add(1, Ordering::AcqRel);
             owned.leaving[word].fetch_and(!bit, Ordering::AcqRel);
             owned.claim(shard).store(term.0, Ordering::Release);
+            owned.additions.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -121,7 +123,7 @@ impl Scope {
         (0..SHARDS).map(ShardNo).filter_map(claim).collect()
     }
 
-    /// The number of times that a shard was added. When it has risen, the claims are looked for in the database, and numbers of
+    /// A number that rises whenever a shard is added. When it has risen, the claims are looked for in the database, and numbers of
     /// runs come from a new block. So a later run of a session has a higher number than the runs of the owner before.
     pub(in crate::store::postgres) fn additions(&self) -> u64 {
         self.0.as_ref().map_or(0, |owned| owned.additions.load(Ordering::Acquire))

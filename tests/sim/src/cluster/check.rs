@@ -10,6 +10,7 @@
 //! - No shard has two living owners for 3 s.
 //! - Nobody is fenced because the database was away from everybody, also if one comes back later than another.
 //! - A shard that its owner has to keep is served before it is to be given away again.
+//! - No claim is taken for lost, unless the database has gone back.
 //! - A call that waits at a replica that is well is done.
 //! - In the end every shard has an owner that serves it, nobody has more than its share, and all room is free again.
 //!
@@ -93,6 +94,13 @@ impl World {
         watched.claimed_at = now;
         watched.free_since = None;
         self.count("shards claimed");
+    }
+
+    /// Only a database that goes back loses claims.
+    pub(super) fn check_lost_claim(&mut self, owner: OwnerNo) {
+        if !self.went_back() {
+            self.problem(format!("owner {owner} takes a claim for lost, and the database has lost none"));
+        }
     }
 
     pub(super) fn check_kept(&mut self, shard: ShardNo) {

@@ -350,7 +350,9 @@ impl World {
             view.mine.retain(|(shard, _)| node.member.term(*shard).is_none());
             view.mine.extend(node.member.owned());
         }
+        let owner = node.owner;
         self.count("claims that were lost");
+        self.check_lost_claim(owner);
     }
 
     fn shard_read(&mut self, life: Life, shard: ShardNo, term: Term, reply: Reply) {

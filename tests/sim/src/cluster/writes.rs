@@ -84,6 +84,7 @@ impl World {
             }
             Reply::Claims(mine) if node.lane.looks_for.iter().any(|claim| !mine.contains(claim)) => {
                 self.count("claims that were lost before a commit");
+                self.check_lost_claim(owner);
                 return self.stops(life.place, "finds that its claim is lost before it writes");
             }
             Reply::Claims(_) => {}

@@ -179,7 +179,12 @@ impl Driver {
             ServerNotice::Stopping => (self.is_ready, self.to_tell) = (false, Some(false)),
             ServerNotice::GivenAway(shards) => {
                 for shard in shards {
-                    let term = self.shedding.remove(&shard).or_else(|| self.member.release(shard));
+                    let term = match self.shedding.remove(&shard) {
+                        // It was kept meanwhile, and is the store's again.
+                        None if self.out.scope.has(shard) => None,
+                        None => self.member.release(shard),
+                        shed => shed,
+                    };
                     if let Some(term) = term {
                         self.given_away.insert(shard, term);
                     }

@@ -13,7 +13,8 @@ use sqlx::{Error, PgConnection, Row as _};
 use crate::store::postgres::write::task::{AttemptError, Writer};
 use crate::store::postgres::write::wait::in_time;
 
-/// The shards of an owner that is not fenced. They are freed after its fence, so one statement shows both or neither.
+/// The shards of an owner that is not fenced. They are freed after its fence, so no statement shows them free and the owner not
+/// fenced.
 const CLAIMS: &str = "
     SELECT s.shard, s.term FROM owners AS o LEFT JOIN shards AS s ON s.owner_no = o.owner_no
     WHERE o.owner_no = $1 AND NOT o.fenced";
@@ -26,7 +27,7 @@ impl Writer {
         if self.claims_seen == Some(additions) {
             return Ok(());
         }
-        // Before the query, so it shows each of them. None of them is given away before the end of this commit.
+        // The query comes later, so it shows each of these. None of them is given away before the end of this commit.
         let claims = self.scope.claims();
         if !claims.is_empty() {
             let shown = in_time(self.shown(db)).await?.ok_or(AttemptError::Fenced)?;

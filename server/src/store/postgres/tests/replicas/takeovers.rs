@@ -274,6 +274,27 @@ async fn the_shards_of_a_server_that_stops_go_to_others_before_it_leaves() {
     assert!(!first.replica.failed().is_cancelled());
 }
 
+/// A server that could not give shards away keeps them, and may be told to stop at that moment.
+#[tokio::test]
+async fn a_shard_that_a_server_has_kept_meanwhile_is_not_given_away() {
+    let Some(schema) = Schema::new().await else { return };
+    let server = Server::start(&schema, "a:1", LONG).await;
+    let store = server.own().await;
+    let kept = shard("s");
+    let term = server.replica.shards().borrow().owned[&kept];
+    server.replica.stopping();
+    let last: Vec<ShardNo> = server.replica.shards().borrow().owned.keys().copied().collect();
+    store.forget_shards(&last).await.unwrap();
+    server.replica.scope().add(kept, term);
+
+    server.replica.given_away(last);
+
+    let is_kept = |ownership: &Ownership| ownership.own().eq([kept]);
+    server.wait_for(is_kept).await;
+    write(&store, "s", "r").await;
+    assert!(!store.failed().is_cancelled());
+}
+
 #[tokio::test]
 async fn many_that_start_at_once_have_equal_parts() {
     let Some(schema) = Schema::new().await else { return };
