@@ -33,7 +33,7 @@ const WAITS: &str = "
     END $$;
     CREATE TRIGGER waits BEFORE INSERT ON sessions FOR EACH ROW EXECUTE FUNCTION waits();";
 
-/// Starts the command.
+/// Starts to copy the database of a server alone to the address of another one.
 fn copy(from: &Path, to: &str) -> Process {
     let mut command = agentloop();
     command.args(["store", "copy", "--json"]).arg(from).arg(to);

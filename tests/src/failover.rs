@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use agentloop_client::EventStream;
-use agentloop_client::host::{CallContext, Tool, ToolHost};
+use agentloop_client::host::{CallContext, HostError, Tool, ToolHost};
 use agentloop_client::v1::RunEvent;
 use agentloop_client::v1::run_event::Event;
+use agentloop_client::{Client, EventStream};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::model::{Answer, Model};
 use crate::owners::Owners;
@@ -22,7 +22,7 @@ use crate::process::eventually;
 use crate::process::server::{FENCED, Leases, Server, Setting, input, patient};
 
 /// Replicas over the database.
-const REPLICAS: usize = 3;
+pub(crate) const REPLICAS: usize = 3;
 
 /// The load, and the losses of its owners.
 #[derive(Debug, Clone)]
@@ -97,6 +97,30 @@ impl Watched {
     }
 }
 
+/// Three replicas behind a balancer, through which a host of `look` serves all of them.
+pub(crate) struct AtWork {
+    pub(crate) servers: Vec<Server>,
+    pub(crate) balancer: Balancer,
+    pub(crate) serving: JoinHandle<Result<(), HostError>>,
+    pub(crate) client: Client,
+}
+
+impl AtWork {
+    /// Starts them, and waits until the tool is known.
+    pub(crate) async fn start(setting: &Setting) -> Self {
+        let mut servers = Vec::new();
+        for _ in 0..REPLICAS {
+            servers.push(Server::start(setting).await);
+        }
+        let balancer = Balancer::start(servers.iter().map(Server::address).collect()).await;
+        let host = looking_host(&balancer.url());
+        let serving = tokio::spawn(async move { host.run_until(std::future::pending()).await });
+        let client = patient(balancer.url()).build().expect("a good address");
+        eventually("the tool", || async { client.list_tools().await.ok()?.first().map(drop) }).await;
+        Self { servers, balancer, serving, client }
+    }
+}
+
 /// Has runs at work on three replicas, and loses one owner after the other.
 ///
 /// # Panics
@@ -123,15 +147,7 @@ pub async fn measure(plan: &Plan) -> Pauses {
         program: plan.from.clone(),
         ..Setting::default()
     };
-    let mut servers = Vec::new();
-    for _ in 0..REPLICAS {
-        servers.push(Server::start(&setting).await);
-    }
-    let balancer = Balancer::start(servers.iter().map(Server::address).collect()).await;
-    let host = looking_host(&balancer.url());
-    let serving = tokio::spawn(async move { host.run_until(std::future::pending()).await });
-    let client = patient(balancer.url()).build().expect("a good address");
-    eventually("the tool", || async { client.list_tools().await.ok()?.first().map(drop) }).await;
+    let AtWork { mut servers, balancer, serving, client } = AtWork::start(&setting).await;
     let out_of_order = Arc::new(AtomicU64::new(0));
     let (mut watched, mut watching) = (Vec::new(), JoinSet::new());
     for number in 0..plan.runs {

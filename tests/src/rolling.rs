@@ -11,16 +11,12 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::failover::{event_name, looking_host};
+use crate::failover::{AtWork, REPLICAS, event_name};
 use crate::model::{Answer, Model};
 use crate::owners::Owners;
 use crate::postgres;
-use crate::process::balancer::Balancer;
-use crate::process::eventually;
-use crate::process::server::{Leases, Server, Setting, input, patient};
+use crate::process::server::{Leases, Setting, input, patient};
 
-/// Replicas over the database.
-const REPLICAS: usize = 3;
 /// Time of usual work before each stop.
 const BETWEEN: Duration = Duration::from_secs(3);
 /// Pauses that are told one by one.
@@ -29,7 +25,7 @@ const LONGEST: usize = 10;
 /// The runs as their callers saw them. Times are in milliseconds.
 #[derive(Debug)]
 pub struct Rolled {
-    /// Runs that ended.
+    /// Number of runs that the callers followed, to whatever end.
     pub runs: usize,
     /// Runs that failed, or whose call did.
     pub failed: Vec<String>,
@@ -80,16 +76,7 @@ pub async fn measure(callers: usize, stops: usize) -> Rolled {
         log_level: "error",
         ..Setting::default()
     };
-    let mut servers = Vec::new();
-    for _ in 0..REPLICAS {
-        servers.push(Server::start(&setting).await);
-    }
-    let balancer = Balancer::start(servers.iter().map(Server::address).collect()).await;
-    let host = looking_host(&balancer.url());
-    let serving = tokio::spawn(async move { host.run_until(std::future::pending()).await });
-    let client = patient(balancer.url()).build().expect("a good address");
-    eventually("the tool", || async { client.list_tools().await.ok()?.first().map(drop) }).await;
-
+    let AtWork { mut servers, balancer, serving, client: _ } = AtWork::start(&setting).await;
     let (seen, is_over) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
     let mut calling = JoinSet::new();
     for caller in 0..callers {

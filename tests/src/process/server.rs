@@ -28,7 +28,7 @@ pub fn patient(url: impl Into<String>) -> ClientBuilder {
 /// The time after which a host that says nothing is lost.
 #[derive(Clone, Copy)]
 pub enum Leases {
-    /// The server's own.
+    /// The times that a server has if its configuration names none.
     AsByDefault,
     /// This one, with heartbeats that a test does not wait for.
     EndAfter(&'static str),

@@ -68,7 +68,6 @@ impl Shards {
             }
         };
         let _stopped = tasks.soft().run_until_cancelled(Box::pin(both)).await;
-        replica.stopping();
     }
 
     /// Ends the work of shards that this replica gives away, until it stops. Tells `kept` of those that it has to keep.

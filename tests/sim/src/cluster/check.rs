@@ -15,8 +15,8 @@
 //! - In the end every shard has an owner that serves it, nobody has more than its share, and all room is free again.
 //!
 //! A database that goes back loses acknowledged events, and claims and releases, too. In such a seed, the checks leave out what
-//! follows from that. For some seconds, and of each owner until its next beat, this is what is sent. From then on it is what was
-//! acknowledged, and conflicts. No write is left out.
+//! follows from that. For some seconds this is what is sent. From then on it is what was acknowledged, and conflicts. No write is
+//! left out.
 
 use std::collections::BTreeMap;
 
@@ -116,7 +116,7 @@ impl World {
     pub(super) fn check_emission(&mut self, owner: OwnerNo, shard: ShardNo, term: Term) {
         self.count("frames sent");
         let row = &self.database.shards[&shard];
-        if (row.owner != Some(owner) || row.term != term) && !self.settles(owner) {
+        if (row.owner != Some(owner) || row.term != term) && !self.settles() {
             let newest = row.term.0;
             self.problem(format!(
                 "owner {owner} sends for shard {shard} in term {} after its lease: the newest is {newest}",

@@ -1,9 +1,6 @@
 //! The primary fails, and its asynchronous standby takes its place.
 
-use agentloop_core::cluster::shard::OwnerNo;
-
 use super::database::{Reply, Statement};
-use super::frame::Life;
 use super::schedule::Event;
 use super::standby::{KEPT, State};
 use super::world::World;
@@ -52,7 +49,6 @@ impl World {
         let state = self.standby.states.remove(index).expect("it is there");
         self.standby.states.clear();
         self.standby.went_back_at = Some(now);
-        self.standby.owners_before = self.database.owners.len() as u64;
         self.count("times that the database went back");
         self.trace(&format!("the database goes back to state {index} of {states}"));
         for statement in state.restore(&mut self.database) {
@@ -84,16 +80,8 @@ impl World {
         self.standby.went_back_at.is_some()
     }
 
-    /// True for some time after that, and for as long as this owner had no beat since: it may not know. Nor does anybody stop
-    /// the statements of one that has ended.
-    pub(super) fn settles(&self, owner: OwnerNo) -> bool {
-        let Some(at) = self.standby.went_back_at else { return false };
-        let knows = |life: &Life| {
-            let process = &self.processes[life.place];
-            let node = process.node.as_deref().filter(|_| process.life() == *life);
-            node.is_some_and(|node| node.beaten.is_some_and(|beaten| beaten > process.local(at)))
-        };
-        let is_unaware = owner.0 <= self.standby.owners_before && !self.lives.get(&owner).is_some_and(knows);
-        is_unaware || self.schedule.now() < at + SETTLES_IN
+    /// True for some time after that, in which a replica may not know it.
+    pub(super) fn settles(&self) -> bool {
+        self.standby.went_back_at.is_some_and(|at| self.schedule.now() < at + SETTLES_IN)
     }
 }

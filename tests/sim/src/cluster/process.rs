@@ -42,8 +42,6 @@ pub(super) struct Process {
 pub(super) struct Node {
     pub(super) owner: OwnerNo,
     pub(super) member: Member,
-    /// Sending of the last beat that was confirmed.
-    pub(super) beaten: Option<Timestamp>,
     pub(super) lane: Lane,
     /// Shards that were read after they were gained, and their last event.
     pub(super) ready: BTreeMap<ShardNo, (Term, u64)>,

@@ -105,7 +105,6 @@ impl World {
         self.processes[life.place].node = Some(Box::new(Node {
             owner,
             member: Member::new(owner, times, now),
-            beaten: None,
             lane: Lane::default(),
             ready: BTreeMap::new(),
             reading: BTreeMap::new(),
@@ -321,9 +320,6 @@ impl World {
                 self.look_for_lost_claims(life, sent, &mut view);
                 if self.plan.bug == Some(PlantedClusterBug::FenceLeftToBeginner) {
                     view.half_fenced.clear();
-                }
-                if let Some(node) = self.node(life.place) {
-                    node.beaten = Some(sent);
                 }
                 let peers = view.owners.iter().map(|seen| seen.owner).collect();
                 self.note_peers(life, peers, sent);

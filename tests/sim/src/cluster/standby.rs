@@ -26,8 +26,6 @@ pub(super) struct Standby {
     pub(super) waits_for_claim: bool,
     /// When it took the primary's place for the last time.
     pub(super) went_back_at: Option<u64>,
-    /// The highest number of an owner then.
-    pub(super) owners_before: u64,
 }
 
 impl State {

@@ -111,9 +111,9 @@ pub(in crate::store::postgres) struct Writer {
     pub(in crate::store::postgres) epoch: Epoch,
     /// The shards whose sessions this task may write to.
     pub(in crate::store::postgres) scope: Scope,
-    /// The count of shards that were added, when the block of numbers was taken.
+    /// The scope's [additions](Scope::additions) when the block of numbers was taken.
     pub(in crate::store::postgres) additions: u64,
-    /// The same count when the claims of the shards were last seen in the database, over this connection.
+    /// The same when the claims of the shards were last seen in the database, over this connection.
     pub(in crate::store::postgres) claims_seen: Option<u64>,
     /// The count of shards that were taken away, when the cache was last known to be right.
     pub(in crate::store::postgres) removals: u64,

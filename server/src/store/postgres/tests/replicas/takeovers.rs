@@ -230,15 +230,21 @@ async fn others_take_the_shards_of_an_owner_that_was_killed() {
     assert_eq!((counts.fences(), counts.claimed_shards()), (1, SHARDS as u64));
 }
 
+/// Two servers with half of the shards each, and their stores. The first one has written a run.
+async fn halves(schema: &Schema) -> [(Server, Arc<PostgresStore>); 2] {
+    let first = Server::start(schema, "a:1", LONG).await;
+    let store = first.own().await;
+    write(&store, "s", "r").await;
+    let second = Server::start(schema, "b:1", LONG).await;
+    let other = second.open().await;
+    second.wait_for_shards(SHARDS / 2).await;
+    [(first, store), (second, other)]
+}
+
 #[tokio::test]
 async fn an_owner_that_leaves_is_followed_before_its_lease_is_over() {
     let Some(schema) = Schema::new().await else { return };
-    let first = Server::start(&schema, "a:1", LONG).await;
-    let store = first.own().await;
-    write(&store, "s", "r").await;
-    let second = Server::start(&schema, "b:1", LONG).await;
-    let other = second.open().await;
-    second.wait_for_shards(SHARDS / 2).await;
+    let [(first, store), (second, other)] = halves(&schema).await;
     let left = Instant::now();
     store.close().await;
     first.replica.leave().await;
@@ -254,12 +260,7 @@ async fn an_owner_that_leaves_is_followed_before_its_lease_is_over() {
 #[tokio::test]
 async fn the_shards_of_a_server_that_stops_go_to_others_before_it_leaves() {
     let Some(schema) = Schema::new().await else { return };
-    let first = Server::start(&schema, "a:1", LONG).await;
-    let store = first.own().await;
-    write(&store, "s", "r").await;
-    let second = Server::start(&schema, "b:1", LONG).await;
-    let other = second.open().await;
-    second.wait_for_shards(SHARDS / 2).await;
+    let [(first, store), (second, other)] = halves(&schema).await;
 
     first.replica.stopping();
     let last: Vec<ShardNo> = first.replica.shards().borrow().owned.keys().copied().collect();
