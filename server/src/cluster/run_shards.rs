@@ -62,9 +62,9 @@ impl RunShards {
         self.remember(key, found)
     }
 
-    /// True if the shard of the run was found before.
-    pub(crate) fn remembers(&self, key: &RunKey) -> bool {
-        self.cache().get(key).is_some()
+    /// The shard of a run, if it was found before.
+    pub(crate) fn remembered(&self, key: &RunKey) -> Option<ShardNo> {
+        self.cache().get(key)
     }
 
     fn remember(
@@ -190,7 +190,7 @@ mod tests {
         let wanted = key("r");
         let found = join_all((0..RUNS_MAX).map(|_| shards.find(&wanted))).await;
         assert!(found.iter().all(|found| *found == Ok(Some(ShardNo(2)))));
-        assert!(shards.remembers(&key("other")), "the result for many takes one place");
+        assert!(shards.remembered(&key("other")).is_some(), "the result for many takes one place");
     }
 
     #[tokio::test]

@@ -109,7 +109,20 @@ impl Engine {
     ) -> Result<CancellationToken, EngineError> {
         // Before the store is read: a shard that is given away in between is not missed.
         let stop = self.deps().shard_stops.of(tenant, session, self.deps().tasks.soft());
-        if self.store().owns(tenant, session) { Ok(stop) } else { Err(StoreError::Elsewhere.into()) }
+        self.check_own(tenant, session)?;
+        Ok(stop)
+    }
+
+    /// Checks that a session is this replica's.
+    ///
+    /// # Errors
+    /// [`StoreError::Elsewhere`]
+    pub(in crate::engine) fn check_own(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<(), EngineError> {
+        if self.store().owns(tenant, session) { Ok(()) } else { Err(StoreError::Elsewhere.into()) }
     }
 
     /// The error with which a stream ends that [followed a shard](Self::follow_shard) until then.

@@ -51,8 +51,12 @@ async fn any_replica_serves_any_run_with_the_hosts_of_all() {
         let listed = client.list_runs(ListRunsRequest::default()).await.expect("listed").runs;
         assert_eq!(listed.len(), runs.len());
         for run in &runs {
-            let run = client.get_run(run.run_id()).await.expect("it is read");
-            assert_eq!(run.status(), RunStatus::Completed);
+            let known = client.get_run(run.run_id()).await.expect("it is read");
+            assert_eq!(known.status(), RunStatus::Completed);
+            // Its id alone says nothing of its session.
+            let by_id = RunInput { run_id: Some(run.run_id().to_owned()), ..Default::default() };
+            let joined = client.run(by_id).await.expect("it is joined");
+            assert_eq!((joined.run_id, joined.session_id), (known.run_id, known.session_id));
         }
         assert_eq!(client.list_hosts().await.expect("listed").len(), 1);
     }

@@ -13,7 +13,8 @@ impl Engine {
     /// The run that the same request started or steered before. `None` if the request is new.
     ///
     /// # Errors
-    /// [`EngineError::IdReused`], [`EngineError::ShuttingDown`], or the store's.
+    /// [`EngineError::IdReused`], [`EngineError::ShuttingDown`], or the store's: [`Elsewhere`](crate::store::StoreError::Elsewhere)
+    /// if the run's session is another replica's.
     pub async fn join(
         &self,
         tenant: &TenantId,
@@ -29,7 +30,8 @@ impl Engine {
     /// The run with this id, or the run that a request with this id steered.
     ///
     /// # Errors
-    /// [`EngineError::RunNotFound`], [`EngineError::ShuttingDown`], or the store's.
+    /// [`EngineError::RunNotFound`], [`EngineError::ShuttingDown`], or the store's: [`Elsewhere`](crate::store::StoreError::Elsewhere)
+    /// if the run's session is another replica's.
     pub async fn join_named(
         &self,
         tenant: &TenantId,
@@ -42,6 +44,7 @@ impl Engine {
                 audit::denied(OTHERS_RUN);
                 return Err(EngineError::RunNotFound);
             }
+            self.check_own(tenant, &row.session)?;
             return Ok(StartedRun { run: row.run, session: row.session, joined: true, steered: false });
         }
         let (run, _) = self.store().steered(tenant, id).await?.ok_or(EngineError::RunNotFound)?;
@@ -50,6 +53,7 @@ impl Engine {
             audit::denied(OTHERS_RUN);
             return Err(EngineError::RunNotFound);
         }
+        self.check_own(tenant, &row.session)?;
         Ok(StartedRun { run, session: row.session, joined: true, steered: true })
     }
 
@@ -95,6 +99,7 @@ impl Engine {
                 return Err(EngineError::IdReused);
             }
             let started = join(row, digest)?;
+            self.check_own(tenant, &started.session)?;
             if on_busy == OnBusy::Interrupt {
                 self.advance_queue_later(tenant, &started.session);
             }
@@ -109,6 +114,7 @@ impl Engine {
             audit::denied(OTHERS_RUN);
             return Err(EngineError::IdReused);
         }
+        self.check_own(tenant, &row.session)?;
         Ok(Some(StartedRun { run, session: row.session, joined: true, steered: true }))
     }
 }

@@ -98,6 +98,7 @@ pub(super) async fn send(
             () = routing.stopped() => return Sent::refused(shutting_down()),
         };
         let Some((target, recipient)) = found else { return Sent::refused(no_owner_status()) };
+        let is_guess = search == OwnerSearch::First && route_key.is_guessed();
         search = OwnerSearch::Again;
         let began = Instant::now();
         at.set(Some(recipient));
@@ -122,6 +123,8 @@ pub(super) async fn send(
                 }
                 None
             }
+            // The run has begun elsewhere, and a look tells where.
+            AttemptOutcome::NotDone if is_guess => continue,
             AttemptOutcome::NotDone | AttemptOutcome::NotReached(_) if !rpc.is_whole() => {
                 return refused_later(routing, recipient, no_owner_status()).await;
             }

@@ -26,9 +26,28 @@ pub(in crate::grpc::edge::forward) enum RouteKey {
     Start {
         /// The run whose session's shard has to be looked up.
         key: RunKey,
-        /// True if this replica has just made the id, so that there can be no such run before the RPC is sent.
-        is_new: bool,
+        /// The chance that the run has begun before.
+        begun: Begun,
     },
+}
+
+/// The chance that the run of a [start](RouteKey::Start) has begun before the RPC is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::grpc::edge::forward) enum Begun {
+    /// None: this replica has just made the id.
+    Never,
+    /// Small: the caller has made the id, perhaps for an RPC that it repeats. So the RPC is sent to where the run would begin, and
+    /// the replica there says if it has begun elsewhere.
+    Seldom,
+    /// Great: the caller has seen events of the run.
+    Likely,
+}
+
+impl RouteKey {
+    /// True if the RPC is sent at first to where its run would begin, without a look at where it has.
+    pub(in crate::grpc::edge::forward) fn is_guessed(&self) -> bool {
+        matches!(self, Self::Start { begun: Begun::Seldom, .. })
+    }
 }
 
 /// The first field of most requests.
@@ -59,6 +78,9 @@ struct LeadingIds {
 struct RunInputIds {
     #[prost(message, optional, tag = "1")]
     input: Option<LeadingIds>,
+    /// Only `RunStream` has it.
+    #[prost(uint64, tag = "2")]
+    after_seq: u64,
 }
 
 impl RouteKind {
@@ -93,8 +115,11 @@ impl RouteKind {
                 Target::RunId(id) => run(tenant, id),
                 Target::SessionId(id) => session(&tenant, id),
             },
-            Self::Input => start(tenant, RunInputIds::decode(message).ok()?.input?, is_new),
-            Self::Import => start(tenant, LeadingIds::decode(message).ok()?, is_new),
+            Self::Input => {
+                let RunInputIds { input, after_seq } = RunInputIds::decode(message).ok()?;
+                start(tenant, input?, Begun::of(is_new, after_seq))
+            }
+            Self::Import => start(tenant, LeadingIds::decode(message).ok()?, Begun::of(is_new, 0)),
             Self::User => LeadingIds::decode(message)
                 .ok()
                 .map(|user| RouteKey::Any(spread((&tenant, user.first, user.second)))),
@@ -110,11 +135,21 @@ fn run(tenant: TenantId, id: String) -> Option<RouteKey> {
     RunId::parse(id).ok().map(|run| RouteKey::Run(RunKey::new(tenant, run)))
 }
 
-fn start(tenant: TenantId, LeadingIds { first, second }: LeadingIds, is_new: bool) -> Option<RouteKey> {
+impl Begun {
+    fn of(is_new: bool, after_seq: u64) -> Self {
+        match after_seq {
+            0 if is_new => Self::Never,
+            0 => Self::Seldom,
+            _ => Self::Likely,
+        }
+    }
+}
+
+fn start(tenant: TenantId, LeadingIds { first, second }: LeadingIds, begun: Begun) -> Option<RouteKey> {
     match (first, second) {
         (Some(id), _) => session(&tenant, id),
         (None, Some(id)) => {
-            RunId::parse(id).ok().map(|run| RouteKey::Start { key: RunKey::new(tenant, run), is_new })
+            RunId::parse(id).ok().map(|run| RouteKey::Start { key: RunKey::new(tenant, run), begun })
         }
         (None, None) => None,
     }
@@ -183,19 +218,23 @@ mod tests {
 
     #[test]
     fn a_start_is_named_by_its_session_and_else_by_its_run() {
-        let input = |session: Option<&str>, run: Option<&str>| wire::RunStreamRequest {
+        let input = |session: Option<&str>, run: Option<&str>, after_seq| wire::RunStreamRequest {
             input: Some(wire::RunInput {
                 session_id: session.map(str::to_owned),
                 run_id: run.map(str::to_owned),
                 prompt: "hello".to_owned(),
                 ..Default::default()
             }),
-            after_seq: 7,
+            after_seq,
         };
-        assert_eq!(key_of(RouteKind::Input, &input(Some("s"), Some("r"))), of_session("s"));
-        let start = RouteKey::Start { key: run_key("r"), is_new: false };
-        assert_eq!(key_of(RouteKind::Input, &input(None, Some("r"))), start);
-        assert_eq!(key_of(RouteKind::Input, &input(None, None)), RouteKey::Here);
+        assert_eq!(key_of(RouteKind::Input, &input(Some("s"), Some("r"), 7)), of_session("s"));
+        let start = |begun| RouteKey::Start { key: run_key("r"), begun };
+        assert_eq!(key_of(RouteKind::Input, &input(None, Some("r"), 0)), start(Begun::Seldom));
+        assert_eq!(key_of(RouteKind::Input, &input(None, Some("r"), 7)), start(Begun::Likely));
+        assert_eq!(key_of(RouteKind::Input, &input(None, None, 0)), RouteKey::Here);
+        let made_here = input(None, Some("r"), 0).encode_to_vec();
+        let made_here = RouteKind::Input.key(TenantId::local(), Some(&made_here), true);
+        assert_eq!(made_here, start(Begun::Never));
         let import = |session: Option<&str>| wire::ImportEntriesRequest {
             session_id: session.map(str::to_owned),
             run_id: Some("r".to_owned()),
@@ -203,7 +242,7 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(key_of(RouteKind::Import, &import(Some("s"))), of_session("s"));
-        assert_eq!(key_of(RouteKind::Import, &import(None)), start);
+        assert_eq!(key_of(RouteKind::Import, &import(None)), start(Begun::Seldom));
     }
 
     #[test]

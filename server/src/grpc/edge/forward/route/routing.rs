@@ -13,7 +13,7 @@ use crate::cluster::locate::{Locate, LocateError};
 use crate::cluster::run_shards::RunShards;
 use crate::cluster::{DEPOSED_AFTER, Ownership, Ownerships, ShardOwner};
 use crate::grpc::edge::forward::route::local::{LocalServices, ServiceSet};
-use crate::grpc::edge::forward::route::route_key::{RouteKey, spread};
+use crate::grpc::edge::forward::route::route_key::{Begun, RouteKey, spread};
 use crate::grpc::edge::forward::wire::links::{Links, PeerLink};
 use crate::grpc::edge::incoming::IncomingLink;
 use crate::lifecycle::Tasks;
@@ -209,7 +209,8 @@ impl Routing {
                 Ok(destination) => {
                     let target = self.wait_for_target(destination, until).await?;
                     let mut recipient = target.recipient(destination);
-                    if matches!(route_key, RouteKey::Start { key, .. } if !self.runs.remembers(key)) {
+                    if matches!(route_key, RouteKey::Start { key, .. } if self.runs.remembered(key).is_none())
+                    {
                         // The session is made there, in a shard that is not known here. The service says when that shard moves.
                         recipient.shard = None;
                     }
@@ -238,13 +239,16 @@ impl Routing {
             RouteKey::Any(_) if self.owns_any() => Destination::Here,
             RouteKey::Any(shard) => Destination::Owner(*shard),
             RouteKey::Run(key) => shard_of(key).await?.map_or(Destination::Here, Destination::Owner),
-            RouteKey::Start { key, is_new } => {
-                let found =
-                    if *is_new && search == OwnerSearch::First { None } else { shard_of(key).await? };
+            RouteKey::Start { key, begun } => {
+                let found = match (search, begun) {
+                    (OwnerSearch::First, Begun::Never) => None,
+                    (OwnerSearch::First, Begun::Seldom) => self.runs.remembered(key),
+                    (OwnerSearch::First, Begun::Likely) | (OwnerSearch::Again, _) => shard_of(key).await?,
+                };
                 match found {
                     Some(shard) => Destination::Owner(shard),
                     // Nobody else has this id, so no other replica may be at work with it.
-                    None if *is_new && self.owns_any() => Destination::Here,
+                    None if *begun == Begun::Never && self.owns_any() => Destination::Here,
                     None => Destination::Owner(spread(key)),
                 }
             }

@@ -156,8 +156,12 @@ fn run_with(run_id: Option<String>) -> NextFrame {
 #[tokio::test]
 async fn a_run_without_a_session_begins_here_or_at_the_same_owner_for_its_id() {
     let mut fixture = RouteFixture::start().await;
+    assert_eq!(fixture.of("AgentLoop/Run", run_with(id("r"))).await, 3, "it is taken for a new one");
+    let input = Some(wire::RunInput { run_id: id("r"), ..prompt() });
+    let seen = frame(&wire::RunStreamRequest { input, after_seq: 7 });
+    assert_eq!(fixture.of("AgentLoop/RunStream", seen).await, OWNER_OF_S, "its caller has seen events of it");
+    assert_eq!(fixture.of("AgentLoop/Run", run_with(id("r"))).await, OWNER_OF_S, "the look-up is remembered");
     fixture.change(by_turns);
-    assert_eq!(fixture.of("AgentLoop/Run", run_with(id("r"))).await, OWNER_OF_S, "it exists");
     let mut found = std::collections::BTreeSet::new();
     for number in 0..20 {
         let run = format!("new-{number}");

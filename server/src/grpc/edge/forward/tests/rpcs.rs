@@ -10,7 +10,8 @@ use tonic_types::StatusExt as _;
 use tower::{Layer as _, ServiceExt as _};
 
 use super::*;
-use crate::grpc::status::retryable;
+use crate::grpc::edge::forward::outcome::refusal;
+use crate::grpc::status::{look_again, retryable};
 
 /// True if the bytes of a client have a frame with the headers of an RPC.
 fn has_call(bytes: &[u8]) -> bool {
@@ -328,6 +329,29 @@ async fn unserved(ownership: Ownership) -> (Status, Duration) {
     *request.uri_mut() = http::Uri::from_static("/agentloop.v1.AgentLoop/GetRun");
     let response = forward.layer(Routes::default()).oneshot(request).await.unwrap();
     (Status::from_header_map(response.headers()).unwrap(), began.elapsed())
+}
+
+/// The replica does the RPC itself both times: over a socket, a paused clock would run ahead.
+#[tokio::test(start_paused = true)]
+async fn a_start_whose_run_has_begun_elsewhere_goes_there_without_a_pause() {
+    let (_ownership, ownerships) = watch::channel(owned_here());
+    let (local, mut rpcs) = scripted();
+    let forward = forward_layer(ownerships, local);
+    let began = tokio::time::Instant::now();
+    let input = wire::RunInput { run_id: Some("r".to_owned()), ..prompt() };
+    let message = frame(&wire::RunRequest { input: Some(input) });
+    let mut request = http::Request::new(of_frames(futures_util::stream::iter([message])));
+    *request.uri_mut() = http::Uri::from_static("/agentloop.v1.AgentLoop/Run");
+    let rpc = tokio::spawn(forward.layer(Routes::default()).oneshot(request));
+    let first = rpcs.recv().await.unwrap();
+    first.refuses(&look_again("its session is another replica's"));
+    let second = rpcs.recv().await.unwrap();
+    assert!(began.elapsed().is_zero(), "{:?}", began.elapsed());
+    // A wrong place that was looked up is another matter: its owner may learn of the shard in a moment.
+    second.refuses(&look_again("not yet"));
+    rpcs.recv().await.unwrap().responds(&result("r"));
+    assert!(began.elapsed() >= Duration::from_millis(100), "{:?}", began.elapsed());
+    assert!(refusal(&rpc.await.unwrap().unwrap()).is_none());
 }
 
 #[tokio::test(start_paused = true)]
