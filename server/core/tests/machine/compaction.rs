@@ -105,6 +105,36 @@ fn a_failed_strategy_is_followed_by_trimming() {
 }
 
 #[test]
+fn a_compaction_that_a_restart_cuts_begins_anew_as_strong_as_it_was() {
+    let mut script = given(with_strategy("summarize"));
+    script.model_fails(ModelErrorKind::ContextOverflow);
+    let transition = script.restarts();
+    assert_eq!(kinds(&transition.records), "compaction_failed compaction_started");
+    assert_eq!(transition.effects, [compact(2, "summarize", CompactionReason::Overflow, 0, 1)]);
+    assert_eq!(script.refuses(compacted(1)), Refusal::StaleModelCall);
+    // The one after it is as strong as if there had been no restart.
+    script.does(compaction_failed(2));
+    let transition = script.restarts();
+    assert_eq!(transition.effects, [compact(4, "trim", CompactionReason::Overflow, 1, 1)]);
+    script.does(compacted(4));
+    script.says("it fits");
+    assert_eq!((script.status(), script.state().last_error()), (RunStatus::Completed, None));
+}
+
+#[test]
+fn restarts_use_up_no_compactions() {
+    let mut script = given(with_strategy("trim"));
+    script.model_fails(ModelErrorKind::ContextOverflow);
+    for _ in 0..2 * TRIM_LEVELS {
+        script.restarts();
+    }
+    script.does(compacted(1 + 2 * TRIM_LEVELS));
+    let transition = script.model_fails(ModelErrorKind::ContextOverflow);
+    let next = compact(2 + 2 * TRIM_LEVELS, "trim", CompactionReason::Overflow, 1, 2);
+    assert_eq!(transition.effects.last(), Some(&next));
+}
+
+#[test]
 fn what_cannot_be_trimmed_fails_the_run_and_says_so() {
     let mut script = given(with_strategy("trim"));
     script.model_fails(ModelErrorKind::ContextOverflow);
@@ -145,17 +175,6 @@ fn an_overflow_leaves_the_retries_as_they_were() {
     }
     script.model_fails(ModelErrorKind::Timeout);
     assert_eq!(script.state().status(), Some(RunStatus::Failed));
-}
-
-#[test]
-fn a_restart_asks_for_the_compaction_again() {
-    let mut script = given(with_strategy("summarize"));
-    script.model_fails(ModelErrorKind::ContextOverflow);
-    let transition = script.restarts();
-    assert_eq!(transition.records, []);
-    assert_eq!(transition.effects, [compact(1, "summarize", CompactionReason::Overflow, 0, 1)]);
-    script.does(compacted(1));
-    assert_eq!(script.model_call(), (2, 1));
 }
 
 #[test]

@@ -380,6 +380,15 @@ fn it_may_want_a_smaller_context_and_stands_where_it_stood() {
 }
 
 #[test]
+fn a_planned_compaction_that_a_restart_cuts_ends_where_it_would_have() {
+    let mut script = asked([tool("pay")]);
+    script.plans(compact());
+    assert_eq!(kinds(&script.restarts().records), "compaction_failed compaction_started");
+    let done = script.does(compacted(2));
+    assert_eq!(done.effects.last(), Some(&Effect::Plan { decision: 3, situation: Situation::Compacted }));
+}
+
+#[test]
 fn a_compaction_that_fails_is_trimmed_and_one_after_the_other_is_nonsense() {
     let mut script = given(directed());
     script.plans(compact());

@@ -1,4 +1,4 @@
-//! Inputs of model calls: a response, a failure, and a call that a restart cut off.
+//! Inputs of model calls: a response, a failure, and a call or a compaction that a restart cut off.
 
 use std::sync::Arc;
 
@@ -249,9 +249,15 @@ pub(super) fn failed(
 /// A new owner took the run over: a model call that the restart cut off is tried again. It does not count as a failure
 /// of the model.
 pub(super) fn recovered(builder: &mut TransitionBuilder<'_>) -> Result<(), Refusal> {
-    match *builder.state().phase() {
+    match builder.state().phase() {
         Phase::New => Err(Refusal::WrongPhase(None)),
+        Phase::Compacting(cut) => {
+            let cut = cut.clone();
+            compaction::begin_anew(builder, cut);
+            Ok(())
+        }
         Phase::ModelRunning(call) => {
+            let call = *call;
             builder.emit(Event::ModelCallFailed {
                 model_call: call.number,
                 attempt: call.attempt,
@@ -267,7 +273,6 @@ pub(super) fn recovered(builder: &mut TransitionBuilder<'_>) -> Result<(), Refus
         Phase::Queued
         | Phase::Preparing
         | Phase::BackingOff { .. }
-        | Phase::Compacting(_)
         | Phase::Observed { .. }
         | Phase::Tools(_)
         | Phase::Paused { .. }

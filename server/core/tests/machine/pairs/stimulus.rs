@@ -160,7 +160,7 @@ table! {
     PlannerFails        "!pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl"
     DeadlineTooEarly    "!ph =   =   =   =   !ph !ph !ph =   =   =   =   =   =   =   =   =   =  "
     DeadlineLongPast    "!ph =   =   Mod =   !ph !ph !ph Mod Mod =   =   Dbt Dbt Mod =   Acc Rdy"
-    Recovered           "!ph =   Mod =   =   =   =   =   =   =   =   =   =   =   =   =   =   =  "
+    Recovered           "!ph =   Mod =   =   =   =   =   =   =   =   =   =   =   =   Cmp =   =  "
 }
 
 impl Stimulus {

@@ -16,7 +16,11 @@ impl RunState {
     ) {
         assert_eq!(number, self.counters.compactions + 1, "compactions are dense");
         self.counters.compactions = number;
-        self.context.compactions += 1;
+        // One that fails is followed by another strategy. If it is the same one, a restart has cut the compaction.
+        let begins_anew = matches!(&self.phase, Phase::Compacting(cut) if cut.strategy == strategy);
+        if !begins_anew {
+            self.context.compactions += 1;
+        }
         self.context.due = None;
         let then = match &self.phase {
             Phase::Compacting(before) => before.then.clone(),

@@ -1,8 +1,11 @@
-//! Begins compactions, each stronger than the last one.
+//! Begins compactions, each stronger than the last one, unless that was cut.
 
 use crate::context::compact::TRIM_LEVELS;
 use crate::entry::CompactionReason;
+use crate::message::Usage;
 use crate::run::event::Event;
+use crate::run::state::RunningCompaction;
+use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::builder::TransitionBuilder;
 
 /// The strategy that needs no model and cannot fail.
@@ -39,4 +42,14 @@ pub(in crate::run::transition) fn begin(
         level: state.compactions_since_message(),
         tokens,
     });
+}
+
+/// Begins a compaction anew that the end of its server has cut, as strong as it was.
+pub(in crate::run::transition) fn begin_anew(builder: &mut TransitionBuilder<'_>, cut: RunningCompaction) {
+    let RunningCompaction { number, strategy, reason, level, .. } = cut;
+    let error = RunError::new(RunErrorCode::Internal, "the server stopped during the compaction");
+    let failed =
+        Event::CompactionFailed { number, strategy: strategy.clone(), error, usage: Usage::default() };
+    builder.emit(failed);
+    builder.emit(Event::CompactionStarted { number: number + 1, strategy, reason, level, tokens: 0 });
 }
