@@ -135,8 +135,12 @@ impl From<Status> for StatusError {
 
 /// True if the status was made here, from an error of the connection. A status that the server sent has no source.
 fn is_transport(status: &Status) -> bool {
-    let lost = matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled);
-    lost && status.source().is_some() && status.details().is_empty()
+    let is_of_connection = matches!(
+        status.code(),
+        // The last one is that of a connection that is given up for too many resets (ENHANCE_YOUR_CALM of HTTP/2).
+        Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled | Code::ResourceExhausted
+    );
+    is_of_connection && status.source().is_some() && status.details().is_empty()
 }
 
 /// True if there was no connection, so that the server knows nothing of the call.

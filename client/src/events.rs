@@ -12,6 +12,8 @@ use tonic::{Status, Streaming};
 
 use crate::{Backoff, Client, Error, ids, retry::Retries};
 
+/// Longest wait for the end of a stream after the run's.
+const END_WAIT: Duration = Duration::from_secs(1);
 /// Time that the server may take to open a stream. There is no timeout between events.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -22,6 +24,9 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// come at most once, except that a `partial_message` repeats the text so far.
 ///
 /// A run that was started here with `on_disconnect` CANCEL ends when the stream is dropped, also after it was reopened.
+///
+/// Read it to `None`, if the run's end is of interest. A stream that is dropped sooner is reset, and a connection whose streams are
+/// reset by the thousand is given up.
 #[derive(Debug)]
 pub struct EventStream {
     client: Client,
@@ -155,7 +160,19 @@ impl EventStream {
                 }
             }
         }
+        self.read_end().await;
         None
+    }
+
+    /// Reads the end of the stream, which follows the last event. The transport would take it for an error of the server if the
+    /// stream was reset before, and gives a connection up after 1,024 of them.
+    async fn read_end(&mut self) {
+        if let Some(stream) = &mut self.open {
+            let to_the_end = async { while let Ok(Some(_)) = stream.next().await {} };
+            // The run is over, whatever the stream says.
+            let _ended = timeout(END_WAIT, to_the_end).await;
+        }
+        self.open = None;
     }
 
     /// Converts into a [`Stream`] of the same events, for combinators.

@@ -85,6 +85,19 @@ async fn a_stream_goes_on_after_an_error_with_each_event_once() {
 }
 
 #[tokio::test]
+async fn a_stream_is_read_to_its_end_and_not_reset_after_the_last_event() {
+    let script = Script::default().scene(vec![finished(1)], End::Hang).scene(vec![finished(1)], End::Ok);
+    let (_fake, client) = start(&script).await;
+    let mut hangs = client.run_stream(input()).await.expect("started");
+    assert_eq!(soon(hangs.next()).await.expect("an event").expect("no error").seq, 1);
+    assert!(futures_util::poll!(Box::pin(hangs.next())).is_pending(), "its end has not come");
+    assert!(soon(hangs.next()).await.is_none(), "the wait for it is short");
+    let (seen, error) = read(client.run_stream(input()).await.expect("started")).await;
+    assert_eq!(seen, [1]);
+    assert!(error.is_none(), "{error:?}");
+}
+
+#[tokio::test]
 async fn a_run_without_a_first_event_is_started_again_with_the_same_id() {
     let script = Script::default()
         .scene(vec![], End::Error(Status::unavailable("restarting")))
