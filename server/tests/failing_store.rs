@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{RunId, Seq, TenantId};
+use agentloop_core::id::{RunId, Seq, SessionId, TenantId};
 use agentloop_core::model::delta::Delta;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::input::AbortCause;
@@ -113,6 +113,10 @@ impl Model for Waiting {
         });
         waits.flatten().boxed()
     }
+}
+
+fn session(name: &str) -> SessionId {
+    SessionId::parse(name).expect("an id")
 }
 
 fn request(run: &str) -> StartRequest {
@@ -223,6 +227,8 @@ async fn end_of(store: &Flaky, run: &RunId) -> Option<RunErrorCode> {
     tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the run ends")
 }
 
+/// The run is one of a session that its request names. Any other is found at once: see the next test.
+///
 /// The caller gets an error and goes away; the run exists all the same, and its request said that it ends with its caller.
 #[tokio::test]
 async fn a_run_whose_start_was_written_unheard_ends_with_its_caller() {
@@ -232,13 +238,42 @@ async fn a_run_whose_start_was_written_unheard_ends_with_its_caller() {
     let parts = EngineParts { options, ..EngineParts::default() };
     let engine = parts.start(store.clone(), one_model(model), Arc::new(Keeping::default()));
     store.intercept.deaf.store(true, Ordering::SeqCst);
-    let mut leaves = request("leaves");
+    let mut leaves = StartRequest { session: Some(session("s")), create_session: true, ..request("leaves") };
     Arc::make_mut(&mut leaves.spec).cancel_on_disconnect = true;
     let refused = engine.start(leaves).await;
     assert!(matches!(refused, Err(EngineError::Store(StoreError::Unavailable { .. }))), "{refused:?}");
     store.intercept.deaf.store(false, Ordering::SeqCst);
     let run = RunId::parse("leaves").expect("an id");
     assert_eq!(end_of(&store, &run).await, Some(RunErrorCode::AbortedByDisconnect));
+}
+
+#[tokio::test]
+async fn a_run_whose_start_was_written_unheard_is_joined() {
+    let store = flaky_store().await;
+    let model = Waiting::to_say(answer("Said."));
+    let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
+    let engine = EngineParts::default().start(store.clone(), one_model(model), Arc::new(Keeping::default()));
+    store.intercept.deaf.store(true, Ordering::SeqCst);
+    let started = engine.start(request("r")).await.expect("it is there");
+    assert!(started.joined);
+    store.intercept.deaf.store(false, Ordering::SeqCst);
+    called.notified().await;
+    may_speak.notify_one();
+    let view = engine.wait(&TenantId::local(), &started.run).await.expect("an end");
+    assert_eq!(view.state.status(), Some(RunStatus::Completed));
+}
+
+#[tokio::test]
+async fn a_run_that_is_over_is_joined_although_nothing_can_be_written() {
+    let store = flaky_store().await;
+    let model = Waiting::to_say(answer("Said."));
+    model.may_speak.notify_one();
+    let engine = EngineParts::default().start(store.clone(), one_model(model), Arc::new(Keeping::default()));
+    let first = engine.start(request("r")).await.expect("a run");
+    engine.wait(&TenantId::local(), &first.run).await.expect("an end");
+    store.intercept.broken.store(true, Ordering::SeqCst);
+    let again = engine.start(request("r")).await.expect("it is there");
+    assert_eq!((again.run, again.joined), (first.run, true));
 }
 
 #[tokio::test]

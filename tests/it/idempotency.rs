@@ -130,6 +130,22 @@ async fn the_first_answer_to_a_question_counts() {
     assert_eq!(host.gate.count("mail"), 1);
 }
 
+/// The run has no task while it waits. So the repetition is taken for a new run, until its write is refused.
+#[tokio::test]
+async fn a_repetition_does_not_disturb_those_who_follow_a_run_that_waits() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let _host = Host::start(&server).await;
+    model.asks("mail", json!({ "to": "bob" })).says("sent");
+    let mut events = server.stream(named("r1", "write")).await;
+    events.wait_for_name("human_requested").await;
+    let waits = server.run(named("r1", "write")).await;
+    assert_eq!(waits.status(), RunStatus::AwaitingHuman);
+    server.decide(&waits.pending[0].request_id, Decision::Approve(wire::Approve {})).await.expect("decided");
+    assert_dense(&events.rest().await, 1);
+    assert_eq!(server.run(named("r1", "write")).await.status(), RunStatus::Completed);
+}
+
 #[tokio::test]
 async fn a_run_is_joined_by_its_id_alone() {
     let model = Model::start().await;

@@ -20,6 +20,8 @@ use wire::{ErrorReason, RunStatus, ToolStatus};
 async fn more_live_runs_than_the_server_takes() {
     let model = Model::start().await;
     let server = TestServer::with_server(&model, "max_live_runs = 2").await;
+    model.says("before");
+    let before = server.run(named("before", "hi")).await;
     let mut speeches = [model.speaks(), model.speaks()];
     let mut live = Vec::new();
     for (at, speech) in speeches.iter_mut().enumerate() {
@@ -29,6 +31,7 @@ async fn more_live_runs_than_the_server_takes() {
     let refused = server.try_run(named("r2", "hi")).await;
     let refused = assert_refused(refused, Code::ResourceExhausted, "TOO_MANY_RUNS");
     assert!(refused.get_details_retry_info().is_some_and(|retry| retry.retry_delay.is_some()));
+    assert_eq!(server.run(named("before", "hi")).await, before, "a run that is there needs no place");
     speeches.into_iter().for_each(Speech::end);
     for events in live {
         events.rest().await;

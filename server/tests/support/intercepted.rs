@@ -12,8 +12,8 @@ use agentloop_server::store::{
     Append, AuditStore, BlobStore, Claimed, EntryRow, HostClaim, IdleSession, Interrupted, Job, JobId,
     JobStore, JournalStore, NewFork, NewSession, Page, PageRequest, QueueStore, RequestFilter, RequestRow,
     RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter,
-    SessionNotes, SessionRow, SessionStore, SessionUpdate, Store, StoreError, StoredTools, ToolRow,
-    ToolStore, UsageQuery, UsageRow,
+    SessionNotes, SessionRow, SessionStore, SessionUpdate, StartView, Store, StoreError, StoredTools,
+    ToolRow, ToolStore, UsageQuery, UsageRow,
 };
 use async_trait::async_trait;
 
@@ -346,5 +346,9 @@ impl<I: Intercept> AuditStore for Intercepted<I> {}
 impl<I: Intercept> Store for Intercepted<I> {
     async fn check(&self) -> Result<(), StoreError> {
         self.intercept.write(self.inner.check()).await
+    }
+
+    fn blind_start(&self, tenant: &TenantId) -> Option<StartView> {
+        self.inner.blind_start(tenant)
     }
 }

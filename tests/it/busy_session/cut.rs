@@ -44,6 +44,7 @@ async fn queue(store: &dyn JournalStore, run: &str, text: &str, interrupts: bool
         request_digest: Digest::of(&[text.as_bytes()]),
         create_session: false,
         made_ids: false,
+        is_blind: false,
         agent: "default".to_owned(),
         model: "fake/m".to_owned(),
         labels: Default::default(),

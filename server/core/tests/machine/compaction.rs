@@ -109,7 +109,7 @@ fn a_compaction_that_a_restart_cuts_begins_anew_as_strong_as_it_was() {
     let mut script = given(with_strategy("summarize"));
     script.model_fails(ModelErrorKind::ContextOverflow);
     let transition = script.restarts();
-    assert_eq!(kinds(&transition.records), "compaction_failed compaction_started");
+    assert_eq!(kinds(&transition.records), "compaction_started");
     assert_eq!(transition.effects, [compact(2, "summarize", CompactionReason::Overflow, 0, 1)]);
     assert_eq!(script.refuses(compacted(1)), Refusal::StaleModelCall);
     // The one after it is as strong as if there had been no restart.
@@ -119,6 +119,16 @@ fn a_compaction_that_a_restart_cuts_begins_anew_as_strong_as_it_was() {
     script.does(compacted(4));
     script.says("it fits");
     assert_eq!((script.status(), script.state().last_error()), (RunStatus::Completed, None));
+}
+
+#[test]
+fn a_restart_leaves_the_words_of_the_provider() {
+    let mut script = given(with_strategy("trim"));
+    script.model_fails(ModelErrorKind::ContextOverflow);
+    let words = script.state().last_error().cloned();
+    assert!(words.is_some());
+    script.restarts();
+    assert_eq!(script.state().last_error().cloned(), words);
 }
 
 #[test]

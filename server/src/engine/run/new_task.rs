@@ -10,6 +10,7 @@ use agentloop_core::run::machine::Machine;
 
 use crate::auth::UsePermit;
 use crate::engine::Engine;
+use crate::engine::feed::Feed;
 use crate::engine::history::History;
 use crate::engine::memory::RUN_BYTES;
 use crate::engine::ports::Observer;
@@ -55,11 +56,17 @@ impl Engine {
         let RunKey { tenant, run } = permit.key();
         let follow = |observer: &Arc<dyn Observer>| observer.follow(tenant, run, &session, past);
         let run_observers = deps.observers.iter().filter_map(follow).collect();
+        let buffer = deps.options.subscriber_buffer;
+        // Until a new run is written, its id may be that of another one, whose subscribers follow the feed of that id.
+        let feed = match past.is_empty() {
+            true => Feed::apart(&session, buffer),
+            false => deps.feeds.get_or_create(permit.key(), &session, buffer),
+        };
         let (mailbox, receiver) = Mailbox::new();
         let base_charge =
             deps.ledger_of(tenant).charge_standing(RUN_BYTES + machine.state().spec().system_prompt.len());
         let task = RunTask {
-            feed: deps.feeds.get_or_create(permit.key(), &session, deps.options.subscriber_buffer),
+            feed,
             deps: deps.clone(),
             wake_signal: self.wake_signal().clone(),
             permit,

@@ -290,6 +290,7 @@ impl Engine {
             self.deps().feeds.publish_last(permit.key(), &claimed.row.session, last);
         }
         if claimed.row.summary.status.is_terminal() {
+            self.deps().failures.of_store.forget(permit.key());
             self.tell_watchers_of_claimed(&tenant, &claimed.row, None);
             // The process that wrote the end may have died before it advanced the queue.
             self.advance_queue_later(&tenant, &claimed.row.session);

@@ -15,7 +15,7 @@ use crate::engine::error::EngineError;
 use crate::engine::run::new_task::NewRun;
 use crate::engine::run::table::{LiveRunsBound, StartPermit};
 use crate::engine::run::task::RunWrite;
-use crate::engine::session::first_input::{FirstInput, create_run};
+use crate::engine::session::first_input::{FirstInput, create_run, log_unknown_tools};
 use crate::engine::session::request::{Author, OnBusy, StartRequest, StartedRun};
 use crate::store::{NewSession, RuleRow, SessionToEnter, StartView, StoreError};
 
@@ -37,12 +37,14 @@ impl Engine {
         };
         // Quotas may have waited for a sum. By now somebody may have remembered a rule, or made the session.
         let view = if self.quotas().is_some() { self.start_view(request).await? } else { view };
+        let is_blind = view.is_blind;
         let session_state = session_state(view.session, request)?;
         match (session_state, request.on_busy) {
             (SessionState::Free(last_entry), _) if request.imports => {
                 let last_entry =
                     self.create_if_missing(&tenant, &session, last_entry, &request.author).await?;
-                self.import(permit, &session, last_entry, request).await?;
+                let place = FreePlace { session: &session, last_entry, is_blind };
+                self.import(permit, place, request).await?;
             }
             (SessionState::Free(last_entry), _) => {
                 // The others add no live run: they queue one, or hand messages to one.
@@ -61,7 +63,8 @@ impl Engine {
                 // Last: a run that is refused leaves no session behind.
                 let last_entry =
                     self.create_if_missing(&tenant, &session, last_entry, &request.author).await?;
-                self.enter_new(permit, use_permit, &session, last_entry, &request).await?;
+                let place = FreePlace { session: &session, last_entry, is_blind };
+                self.enter_new(permit, use_permit, place, &request).await?;
             }
             (SessionState::Busy(by) | SessionState::Queued(by), OnBusy::Reject) => {
                 return Err(EngineError::SessionBusy { run: by });
@@ -103,17 +106,26 @@ impl Engine {
         &self,
         permit: StartPermit,
         use_permit: Option<UsePermit>,
-        session: &SessionId,
-        last_entry: EntryNo,
+        place: FreePlace<'_>,
         request: &StartRequest,
     ) -> Result<(), EngineError> {
+        let FreePlace { session, last_entry, .. } = place;
         let RunKey { tenant, run } = permit.key().clone();
         let _lock = self.0.session_locks.shared(&tenant, session).await;
-        let (seed, not_offered) = (self.deps().ids.seed(), self.not_offered(&run, request));
-        let first = FirstInput { run, session, last_entry: Some(last_entry), seed, request, not_offered };
+        let (seed, not_offered) =
+            (self.deps().ids.seed(), self.tools().not_offered(&request.tenant, &request.spec));
+        let unknown = not_offered.unknown.clone();
+        let first = FirstInput {
+            run: run.clone(),
+            session,
+            last_entry: Some(last_entry),
+            seed,
+            request,
+            not_offered,
+        };
         let input = Input::Start(Box::new(first.start()));
-        let NewRun { mut task, mailbox, effects } =
-            self.write_to_free(permit, session, last_entry, request, input).await?;
+        let NewRun { mut task, mailbox, effects } = self.write_to_free(permit, place, request, input).await?;
+        log_unknown_tools(&run, request, &unknown);
         task.use_permit = use_permit;
         task.permit.set_live(mailbox);
         self.launch(task, effects);
@@ -124,16 +136,16 @@ impl Engine {
     async fn import(
         &self,
         permit: StartPermit,
-        session: &SessionId,
-        last_entry: EntryNo,
+        place: FreePlace<'_>,
         request: &StartRequest,
     ) -> Result<(), EngineError> {
+        let FreePlace { session, last_entry, .. } = place;
         let RunKey { tenant, run } = permit.key().clone();
         let _lock = self.0.session_locks.shared(&tenant, session).await;
         let (seed, not_offered) = (self.deps().ids.seed(), NotOffered::default());
         let first = FirstInput { run, session, last_entry: Some(last_entry), seed, request, not_offered };
         let input = Input::Import(Box::new(first.start()));
-        let _new_run = self.write_to_free(permit, session, last_entry, request, input).await?;
+        let _new_run = self.write_to_free(permit, place, request, input).await?;
         self.advance_queue_later(&tenant, session);
         Ok(())
     }
@@ -142,13 +154,12 @@ impl Engine {
     async fn write_to_free(
         &self,
         permit: StartPermit,
-        session: &SessionId,
-        last_entry: EntryNo,
+        FreePlace { session, last_entry, is_blind }: FreePlace<'_>,
         request: &StartRequest,
         input: Input,
     ) -> Result<NewRun, StoreError> {
         let history = self.history_before(&permit.key().tenant, session, last_entry).await?;
-        let write = RunWrite::Start(create_run(request), last_entry);
+        let write = RunWrite::Start(create_run(request, is_blind), last_entry);
         self.write_new_run(permit, session, history, input, write).await
     }
 
@@ -178,6 +189,15 @@ impl Engine {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// The place of a new run in a free session.
+#[derive(Clone, Copy)]
+struct FreePlace<'a> {
+    session: &'a SessionId,
+    last_entry: EntryNo,
+    /// True if nobody has looked whether the run is new.
+    is_blind: bool,
 }
 
 /// The state of a session for a new run.

@@ -6,7 +6,6 @@ use agentloop_core::id::{EntryNo, RunId, SessionId};
 use agentloop_core::message::preview;
 use agentloop_core::run::input::{NotOffered, Start};
 
-use crate::engine::Engine;
 use crate::engine::session::request::{OnBusy, StartRequest};
 use crate::store::CreateRun;
 
@@ -43,13 +42,14 @@ impl FirstInput<'_> {
     }
 }
 
-/// The columns of a new run's row.
-pub(in crate::engine) fn create_run(request: &StartRequest) -> CreateRun {
+/// The columns of a new run's row. `is_blind` is of its [view](crate::store::StartView).
+pub(in crate::engine) fn create_run(request: &StartRequest, is_blind: bool) -> CreateRun {
     let labels: BTreeMap<String, String> = request.spec.labels.clone();
     CreateRun {
         request_digest: request.digest.clone(),
         create_session: request.create_session || request.session.is_none(),
         made_ids: request.run.is_none() && request.session.is_none(),
+        is_blind,
         agent: request.spec.agent.clone(),
         model: request.spec.model.clone(),
         labels,
@@ -59,19 +59,15 @@ pub(in crate::engine) fn create_run(request: &StartRequest) -> CreateRun {
     }
 }
 
-impl Engine {
-    /// The tools that a new run is not offered. Names that nobody has declared are probably misspelt, so they are logged.
-    pub(in crate::engine) fn not_offered(&self, run: &RunId, request: &StartRequest) -> NotOffered {
-        let not_offered = self.tools().not_offered(&request.tenant, &request.spec);
-        let unknown = &not_offered.unknown;
-        if !unknown.is_empty() {
-            let shown: Vec<&str> =
-                unknown.iter().map(String::as_str).take(UNKNOWN_TOOLS_LOGGED_MAX).collect();
-            tracing::warn!(
-                run.id = %run, agent = request.spec.agent, tools = ?shown, count = unknown.len(),
-                "allowed_tools or tool_order names tools that no host has declared; check their spelling, or connect their host"
-            );
-        }
-        not_offered
+/// Logs the tools that a new run wants and that nobody has declared: the names are probably misspelt. Call this once the run is
+/// written.
+pub(in crate::engine) fn log_unknown_tools(run: &RunId, request: &StartRequest, unknown: &[String]) {
+    if unknown.is_empty() {
+        return;
     }
+    let shown: Vec<&str> = unknown.iter().map(String::as_str).take(UNKNOWN_TOOLS_LOGGED_MAX).collect();
+    tracing::warn!(
+        run.id = %run, agent = request.spec.agent, tools = ?shown, count = unknown.len(),
+        "allowed_tools or tool_order names tools that no host has declared; check their spelling, or connect their host"
+    );
 }

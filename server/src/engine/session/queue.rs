@@ -22,7 +22,7 @@ use crate::engine::run::new_task::NewTask;
 use crate::engine::run::recover::{HistoryNeed, RETRY_WAIT};
 use crate::engine::run::table::{Lookup, StartPermit};
 use crate::engine::run::task::{RunWrite, TaskEnd};
-use crate::engine::session::first_input::{FirstInput, create_run};
+use crate::engine::session::first_input::{FirstInput, create_run, log_unknown_tools};
 use crate::engine::session::request::StartRequest;
 use crate::engine::session::start::START_TRIES;
 use crate::engine::{Engine, OnBusy};
@@ -48,12 +48,15 @@ impl Engine {
         if self.queue(&tenant, session).await?.len() >= most {
             return Err(EngineError::QueueFull);
         }
-        let (seed, not_offered) = (deps.ids.seed(), self.not_offered(&run, request));
-        let first = FirstInput { run, session, last_entry: None, seed, request, not_offered };
+        let (seed, not_offered) = (deps.ids.seed(), self.tools().not_offered(&request.tenant, &request.spec));
+        let unknown = not_offered.unknown.clone();
+        let first = FirstInput { run: run.clone(), session, last_entry: None, seed, request, not_offered };
         let history = History::new(&deps.memory.histories.memory().of(&tenant));
-        let (input, write) = (Input::Start(Box::new(first.start())), RunWrite::Enqueue(create_run(request)));
+        let (input, write) =
+            (Input::Start(Box::new(first.start())), RunWrite::Enqueue(create_run(request, false)));
         let _new_run = self.write_new_run(permit, session, history, input, write).await?;
         drop(lock);
+        log_unknown_tools(&run, request, &unknown);
         // The session may have become free before this run was in the queue.
         self.advance_queue_later(&tenant, session);
         Ok(())

@@ -1,11 +1,15 @@
 //! Starts runs. A request that is repeated with the same id joins the run that the first one started.
 
-use agentloop_core::id::RunKey;
+use std::time::Duration;
 
+use agentloop_core::id::RunKey;
+use tokio::time::timeout;
+
+use crate::audit;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::memory::{RESPONSE_BYTES, RUN_BYTES};
-use crate::engine::run::table::Lookup;
+use crate::engine::run::table::{Lookup, StartPermit};
 use crate::engine::session::request::{OnBusy, StartRequest, StartedRun};
 use crate::memory::Charge;
 use crate::store::{StartIds, StartView, StoreError};
@@ -13,6 +17,9 @@ use crate::store::{StartIds, StartView, StoreError};
 /// Attempts of a start. Another attempt is made if the session changed between the check and the write. Each change is
 /// another request's success, so many requests at a time for one session need many.
 pub(in crate::engine) const START_TRIES: u32 = 64;
+
+/// Longest look for a run of the same id after a write has failed.
+const LAST_LOOK: Duration = Duration::from_secs(1);
 
 impl Engine {
     /// Starts a run, or joins the one that the same request started before. When this returns, the result is durable:
@@ -50,52 +57,102 @@ impl Engine {
     async fn start_or_join(&self, request: StartRequest) -> Result<StartedRun, EngineError> {
         let run = request.run.clone().unwrap_or_else(|| self.deps().ids.run());
         let key = RunKey::new(request.tenant.clone(), run.clone());
-        for _ in 0..START_TRIES {
+        for attempt in 0..START_TRIES {
             // While this holds the permit, no other request can start or steer with this id. So a repetition sees the
             // result of the first request, however long that takes.
             let found = self.0.live_runs.find(&key).await;
-            let view = self.start_view(&request).await?;
-            if let Some(id) = &request.run
-                && view.is_known
-                && let Some(started) = self
-                    .find_started(&request.tenant, id, &request.digest, request.on_busy, &request.author)
-                    .await?
+            // After that: an earlier request with the id may have used a feature that the store looks for.
+            let blind = match (&found, attempt) {
+                (Lookup::NotLive(_), 0) => self.blind_start(&request),
+                _ => None,
+            };
+            let view = match blind {
+                Some(view) => view,
+                None => self.start_view(&request).await?,
+            };
+            let is_blind = view.is_blind;
+            if view.is_known
+                && let Some(started) = self.find_known(&request).await?
             {
                 return Ok(started);
             }
-            self.check_planner(&request)?;
             let permit = match found {
                 // The live run was deleted with its session a moment ago.
                 Lookup::Live => continue,
                 Lookup::NotLive(permit) => permit,
             };
-            let author = request.author.name.as_deref();
-            self.check_work(&request.tenant, author).await?;
-            let _memory = self.reserve_for_start(&request)?;
-            match self.admit(permit, &request, view).await {
-                Err(error @ EngineError::Store(StoreError::Unavailable { .. })) => {
-                    // The write may have reached the store. The retry starts the run then.
-                    self.retry_later(key);
-                    return Err(error);
-                }
-                Err(EngineError::Store(StoreError::SessionMoved | StoreError::RunExists)) => {}
-                Err(EngineError::Store(StoreError::SessionBusy { run })) => {
-                    if request.on_busy == OnBusy::Reject {
-                        return Err(EngineError::SessionBusy { run });
-                    }
-                }
+            let error = match self.start_new(permit, &request, view).await {
+                Err(EngineError::Store(StoreError::SessionMoved | StoreError::RunExists)) => continue,
+                Err(EngineError::Store(StoreError::SessionBusy { run })) => match request.on_busy {
+                    OnBusy::Reject => return Err(EngineError::SessionBusy { run }),
+                    OnBusy::Enqueue | OnBusy::Interrupt | OnBusy::Steer => continue,
+                },
                 Err(EngineError::Store(StoreError::NoSession)) => return Err(EngineError::SessionNotFound),
-                other => return other,
+                Err(error) => error,
+                Ok(started) => return Ok(started),
+            };
+            if matches!(error, EngineError::Store(StoreError::Unavailable { .. })) {
+                // The write may have reached the store. The retry starts the run then.
+                self.retry_later(key);
             }
+            // A run that is there may be joined all the same.
+            let known = if is_blind { self.look_at_last(&request).await } else { Ok(None) };
+            return known?.ok_or(error);
         }
         Err(EngineError::Store(StoreError::SessionMoved))
+    }
+
+    /// The run that an earlier request with the same id started or steered.
+    async fn find_known(&self, request: &StartRequest) -> Result<Option<StartedRun>, EngineError> {
+        let StartRequest { tenant, digest, on_busy, author, .. } = request;
+        match &request.run {
+            Some(id) => self.find_started(tenant, id, digest, *on_busy, author).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The run that a request with the same id started or steered, after its write has failed. That one's error tells more than a
+    /// second failure of the store.
+    async fn look_at_last(&self, request: &StartRequest) -> Result<Option<StartedRun>, EngineError> {
+        let look = async {
+            let view = self.start_view(request).await?;
+            if view.is_known { self.find_known(request).await } else { Ok(None) }
+        };
+        match timeout(LAST_LOOK, look).await {
+            Ok(Err(EngineError::Store(StoreError::Unavailable { .. }))) | Err(_) => Ok(None),
+            Ok(found) => found,
+        }
+    }
+
+    async fn start_new(
+        &self,
+        permit: StartPermit,
+        request: &StartRequest,
+        view: StartView,
+    ) -> Result<StartedRun, EngineError> {
+        self.check_planner(request)?;
+        let author = request.author.name.as_deref();
+        self.check_work(&request.tenant, author).await?;
+        let _memory = self.reserve_for_start(request)?;
+        self.admit(permit, request, view).await
+    }
+
+    /// The view of a request that names its run and no session, if the store needs no look: the run is new nearly always.
+    fn blind_start(&self, request: &StartRequest) -> Option<StartView> {
+        let names_run_only = request.run.is_some() && request.session.is_none() && !request.imports;
+        // Quotas count what they refuse, and are not asked about a run that is there. A refused write that has a row for the
+        // audit log is a commit. While the store fails, a look fails at once, and nothing is left that has to be tried again.
+        let costs_nothing = self.quotas().is_none()
+            && audit::unrecorded().is_none()
+            && self.deps().failures.retries.len() == 0;
+        (names_run_only && costs_nothing).then(|| self.store().blind_start(&request.tenant)).flatten()
     }
 
     /// Looks up the ids of the request. Without any, it starts a new run in a new session, for which there may be rules alone.
     pub(super) async fn start_view(&self, request: &StartRequest) -> Result<StartView, StoreError> {
         let ids = StartIds { run: request.run.as_ref(), session: request.session.as_ref() };
         if ids == (StartIds { run: None, session: None }) {
-            return Ok(StartView { is_known: false, session: None, rules: None });
+            return Ok(StartView { is_blind: false, is_known: false, session: None, rules: None });
         }
         self.store().start_view(&request.tenant, ids).await
     }

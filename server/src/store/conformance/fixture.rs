@@ -140,6 +140,7 @@ impl Owner {
             request_digest: Digest::of(&[self.run.as_str().as_bytes()]),
             create_session: true,
             made_ids: false,
+            is_blind: false,
             agent: "default".to_owned(),
             model: "openai/gpt-5".to_owned(),
             labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),

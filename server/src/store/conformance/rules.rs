@@ -8,6 +8,7 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 
 use super::fixture::*;
+use super::start::{is_refused, starts_blindly};
 use crate::audit::{self, Act, AuditEntry};
 use crate::store::{RuleRow, StartIds, Store};
 
@@ -64,6 +65,18 @@ pub async fn a_start_is_told_of_rules(store: Arc<dyn Store>) {
     remembers(&mut owner, 1, 2_000, "everywhere", RememberScope::Tenant).await;
     assert!(has_rules(&store, Some("s")).await && has_rules(&store, Some("t")).await);
     assert!(has_rules(&store, None).await);
+}
+
+pub async fn a_blind_start_that_would_miss_rules_is_refused(store: Arc<dyn Store>) {
+    let mut owner = Owner::started(&store, "s", "r").await;
+    remembers(&mut owner, 0, 1_000, "here", RememberScope::Session).await;
+    let started = starts_blindly(&store, "before", &tenant()).await;
+    assert!(matches!(started, None | Some(Ok(()))), "the rule is of another session: {started:?}");
+    remembers(&mut owner, 1, 2_000, "everywhere", RememberScope::Tenant).await;
+    assert!(is_refused(starts_blindly(&store, "after", &tenant()).await));
+    let other = TenantId::parse("other").unwrap();
+    let of_other = starts_blindly(&store, "of-other", &other).await;
+    assert!(matches!(of_other, None | Some(Ok(()))), "{of_other:?}");
 }
 
 pub async fn what_is_remembered_with_an_answer_is_found(store: Arc<dyn Store>) {

@@ -7,7 +7,7 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::tool::Digest;
 
 use super::fixture::*;
-use crate::store::{SessionToEnter, StartIds, StartView, Store};
+use crate::store::{SessionToEnter, StartIds, StartView, Store, StoreError};
 
 async fn view(store: &Arc<dyn Store>, run_name: Option<&str>, session_name: Option<&str>) -> StartView {
     let (id, of) = (run_name.map(run), session_name.map(session));
@@ -67,4 +67,46 @@ pub async fn a_start_sees_the_request_that_steered_a_run(store: Arc<dyn Store>) 
     assert!(store.delete_session(&tenant(), &session("s")).await.unwrap());
     assert!(!knows(&store, "a").await && !knows(&store, "r").await);
     assert_eq!(to_enter(&store, "s").await, None);
+}
+
+/// A blind start in a session of its own. `None`: the store wants a look first.
+pub(super) async fn starts_blindly(
+    store: &Arc<dyn Store>,
+    run_name: &str,
+    of: &TenantId,
+) -> Option<Result<(), StoreError>> {
+    store.blind_start(of)?;
+    let mut owner = Owner::new(store, &format!("of-{run_name}"), run_name).of(of.as_str());
+    let mut append = owner.creation();
+    append.create.as_mut().unwrap().is_blind = true;
+    Some(owner.write(append).await)
+}
+
+pub(super) fn is_refused(written: Option<Result<(), StoreError>>) -> bool {
+    matches!(written, None | Some(Err(StoreError::RunExists | StoreError::SessionMoved)))
+}
+
+pub async fn a_blind_start_of_a_new_run_is_written(store: Arc<dyn Store>) {
+    let view = store.blind_start(&tenant());
+    assert!(view.is_none_or(|view| view == StartView { rules: Some(Vec::new()), ..StartView::blind() }));
+    assert!(matches!(starts_blindly(&store, "r", &tenant()).await, None | Some(Ok(()))));
+}
+
+pub async fn a_blind_start_under_an_id_that_is_known_is_refused(store: Arc<dyn Store>) {
+    let mut owner = Owner::started(&store, "s", "r").await;
+    assert!(is_refused(starts_blindly(&store, "r", &tenant()).await), "it is live");
+    let event = Event::MessageHeld {
+        message: Arc::new(Message::text(Role::User, "more")),
+        steer: Some(Steer { id: run("a"), digest: Digest::of(&[b"a"]) }),
+    };
+    owner.tell(RunStatus::ModelRunning, vec![event]).await.unwrap();
+    owner.ends().await.unwrap();
+    for known in ["r", "a"] {
+        assert!(is_refused(starts_blindly(&store, known, &tenant()).await), "{known} is over");
+    }
+    let other = TenantId::parse("other").unwrap();
+    for known in ["r", "a"] {
+        let of_other = starts_blindly(&store, known, &other).await;
+        assert!(matches!(of_other, None | Some(Ok(()))), "{known}: {of_other:?}");
+    }
 }

@@ -17,12 +17,22 @@ pub struct StartIds<'a> {
 /// free and has this last entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartView {
+    /// True if nobody has looked: see [`Store::blind_start`].
+    pub is_blind: bool,
     /// True if a run has the id, or if a request of this id handed its messages to a run.
     pub is_known: bool,
     /// The session, if it exists.
     pub session: Option<SessionToEnter>,
     /// The rules that a run takes with it when it enters this session, or a new one. `None`: read them, there may be some.
     pub rules: Option<Vec<RuleRow>>,
+}
+
+impl StartView {
+    /// A new run in a new session of a tenant without rules, as far as anybody has looked.
+    #[must_use]
+    pub fn blind() -> Self {
+        Self { is_blind: true, is_known: false, session: None, rules: Some(Vec::new()) }
+    }
 }
 
 /// A session that a run is to enter.
@@ -50,7 +60,7 @@ pub(in crate::store) async fn start_in_parts<S: Store + ?Sized>(
     };
     let Some(id) = session else {
         let rules = Some(store.rules(tenant, None).await?);
-        return Ok(StartView { is_known, session: None, rules });
+        return Ok(StartView { is_blind: false, is_known, session: None, rules });
     };
     let session = match store.session(tenant, id).await? {
         Some(SessionRow { created_by, last_entry, live_run, .. }) => {
@@ -61,5 +71,5 @@ pub(in crate::store) async fn start_in_parts<S: Store + ?Sized>(
     };
     // After the session: if it is free, no earlier run of it can add a rule any more.
     let rules = Some(store.rules_for_run(tenant, id).await?);
-    Ok(StartView { is_known, session, rules })
+    Ok(StartView { is_blind: false, is_known, session, rules })
 }

@@ -17,6 +17,10 @@ pub(in crate::store) trait SqlStore: Send + Sync + 'static {
     /// Writes that only this store has.
     type Own: OwnOp;
 
+    /// True if the write of a [blind](crate::store::Store::blind_start) start looks at what other servers may have put there:
+    /// rules, and requests that handed their messages to a run.
+    const BLIND_WRITES_LOOK: bool;
+
     /// The connections that queries take.
     fn readers(&self) -> &Self::Reader;
 

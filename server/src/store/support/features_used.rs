@@ -1,7 +1,11 @@
 //! Features that the database has used: steering, remembered rules and queues. Most servers use none of them, and a read
 //! for an unused feature needs no query.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use agentloop_core::id::TenantId;
+use parking_lot::Mutex;
 
 use super::append::EncodedAppend;
 
@@ -28,7 +32,12 @@ pub(in crate::store) struct FeaturesUsed {
     gains_without_queues: AtomicU64,
     /// The same when it was last looked at, whatever there was.
     gains_looked_at: AtomicU64,
+    /// Tenants that had rules for all sessions when that was last looked at.
+    ruled: Mutex<HashSet<TenantId>>,
 }
+
+/// The most tenants with rules that are remembered. Beyond them, it is found out anew which have some.
+const RULED_MAX: usize = 4_096;
 
 /// A number of gains that no server reaches: nobody has looked yet.
 const NEVER: u64 = u64::MAX;
@@ -42,6 +51,7 @@ impl FeaturesUsed {
             queues: queues.into(),
             gains_without_queues: 0.into(),
             gains_looked_at: 0.into(),
+            ruled: Mutex::default(),
         }
     }
 
@@ -53,6 +63,7 @@ impl FeaturesUsed {
             queues: false.into(),
             gains_without_queues: NEVER.into(),
             gains_looked_at: NEVER.into(),
+            ruled: Mutex::default(),
         }
     }
 
@@ -64,6 +75,24 @@ impl FeaturesUsed {
     /// True if a rule may be remembered.
     pub(in crate::store) fn rules(&self) -> bool {
         self.rules.load(Ordering::Acquire)
+    }
+
+    /// True if the tenant had rules for all sessions when that was last looked at.
+    pub(in crate::store) fn has_rules(&self, tenant: &TenantId) -> bool {
+        self.ruled.lock().contains(tenant)
+    }
+
+    /// Notes if a tenant has rules for all sessions.
+    pub(in crate::store) fn note_rules(&self, tenant: &TenantId, has_some: bool) {
+        let mut ruled = self.ruled.lock();
+        if !has_some {
+            ruled.remove(tenant);
+            return;
+        }
+        if ruled.len() >= RULED_MAX {
+            ruled.clear();
+        }
+        ruled.insert(tenant.clone());
     }
 
     /// True if a run may wait in the queue of a session of this server, which has gained so many shards.
@@ -116,6 +145,18 @@ mod tests {
             used.note_no_queues(gains);
             assert!(!used.queues(gains));
         }
+    }
+
+    #[test]
+    fn tenants_with_rules_are_remembered_and_their_number_is_bounded() {
+        let used = FeaturesUsed::beside_others();
+        let tenant = |number: usize| TenantId::parse(format!("t-{number}")).unwrap();
+        for number in 0..=RULED_MAX {
+            used.note_rules(&tenant(number), true);
+        }
+        assert!(used.has_rules(&tenant(RULED_MAX)) && !used.has_rules(&tenant(0)));
+        used.note_rules(&tenant(RULED_MAX), false);
+        assert!(!used.has_rules(&tenant(RULED_MAX)));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use agentloop_server::store::{
     Append, AuditStore, BlobStore, Claimed, EntryRow, HostClaim, IdleSession, Interrupted, Job, JobId,
     JobStore, JournalStore, NewFork, NewSession, Page, PageRequest, QueueStore, RequestFilter, RequestRow,
     RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter,
-    SessionNotes, SessionRow, SessionStore, SessionUpdate, Store, StoreError, StoredTools, ToolRow,
-    ToolStore, UsageQuery, UsageRow,
+    SessionNotes, SessionRow, SessionStore, SessionUpdate, StartView, Store, StoreError, StoredTools,
+    ToolRow, ToolStore, UsageQuery, UsageRow,
 };
 use async_trait::async_trait;
 
@@ -299,6 +299,10 @@ impl AuditStore for FaultyStore {}
 impl Store for FaultyStore {
     async fn check(&self) -> Result<(), StoreError> {
         self.read(self.0.store.check()).await
+    }
+
+    fn blind_start(&self, tenant: &TenantId) -> Option<StartView> {
+        self.0.store.blind_start(tenant)
     }
 }
 

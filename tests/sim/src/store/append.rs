@@ -34,6 +34,13 @@ impl Tables {
         if self.run(&append.tenant, &append.run).is_some() {
             return Err(StoreError::RunExists);
         }
+        let overlooks = || {
+            self.steered(&append.tenant, &append.run).is_some()
+                || !self.rules(&append.tenant, None).is_empty()
+        };
+        if create.is_blind && overlooks() {
+            return Err(StoreError::SessionMoved);
+        }
         if append.after != Seq(0) {
             return Err(StoreError::Conflict);
         }

@@ -19,8 +19,8 @@ use agentloop_server::store::{
     Append, AuditStore, BlobStore, Claimed, EntryRow, HostClaim, IdleSession, Interrupted, Job, JobId,
     JobStore, JournalStore, NewFork, NewSession, Page, PageRequest, QueueStore, RequestFilter, RequestRow,
     RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SearchStore, SessionFilter,
-    SessionNotes, SessionRow, SessionStore, SessionUpdate, Store, StoreError, StoredTools, ToolRow,
-    ToolStore, UsageQuery, UsageRow,
+    SessionNotes, SessionRow, SessionStore, SessionUpdate, StartView, Store, StoreError, StoredTools,
+    ToolRow, ToolStore, UsageQuery, UsageRow,
 };
 use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard};
@@ -328,5 +328,9 @@ impl AuditStore for MemoryStore {}
 impl Store for MemoryStore {
     async fn check(&self) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    fn blind_start(&self, _: &TenantId) -> Option<StartView> {
+        Some(StartView::blind())
     }
 }

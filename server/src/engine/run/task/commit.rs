@@ -88,6 +88,10 @@ impl RunTask {
             }
             return Err(error);
         }
+        if is_new {
+            let buffer = self.deps.options.subscriber_buffer;
+            self.feed = self.deps.feeds.get_or_create(self.permit.key(), &self.session, buffer);
+        }
         self.after_append(written, records);
         Ok(())
     }

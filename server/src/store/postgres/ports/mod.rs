@@ -21,6 +21,8 @@ impl SqlStore for PostgresStore {
     type Reader = Readers;
     type Own = BlobOp;
 
+    const BLIND_WRITES_LOOK: bool = true;
+
     fn readers(&self) -> &Readers {
         &self.readers
     }

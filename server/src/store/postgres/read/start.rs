@@ -53,5 +53,5 @@ fn view(row: &impl SqlRow) -> Result<StartView, Error> {
         }),
     };
     let rules = (!row.flag("has_rules")?).then(Vec::new);
-    Ok(StartView { is_known: row.flag("is_known")?, session, rules })
+    Ok(StartView { is_blind: false, is_known: row.flag("is_known")?, session, rules })
 }

@@ -8,7 +8,7 @@ use sqlx::Row as _;
 use super::*;
 use crate::store::postgres::connect::settings;
 use crate::store::postgres::read::PostgresDialect;
-use crate::store::postgres::write::append::SELECT_HEADS;
+use crate::store::postgres::write::append::{SELECT_HEADS, SELECT_HEADS_OF_BLIND};
 use crate::store::postgres::write::connection::with_new_plans;
 use crate::store::sql::read::session_of_user_query;
 
@@ -40,6 +40,22 @@ async fn of_a_users_sessions_only_the_one_that_is_wanted_is_completed() {
     let pad = |at: usize| lines[at].len() - lines[at].trim_start().len();
     assert!(lines[inner..=found].iter().all(|line| !line.contains("runs")), "{plan}");
     assert!(pad(inner) < pad(sorted), "{plan}");
+}
+
+#[tokio::test]
+async fn what_a_blind_start_may_have_overlooked_is_found_by_its_key() {
+    let Some(schema) = Schema::new().await else { return };
+    let _migrated = schema.open().await;
+    let mut db = schema.shell().await;
+    settings::to_write(&mut db).await.unwrap();
+    db.execute(sqlx::AssertSqlSafe(format!("PREPARE heads AS {SELECT_HEADS_OF_BLIND}"))).await.unwrap();
+    let plan = plan(&mut db).await;
+    for by_key in
+        ["(tenant = j.tenant) AND (request_id = j.run_id)", "(tenant = j.tenant) AND (session_id IS NULL)"]
+    {
+        assert!(plan.contains(by_key), "{plan}");
+    }
+    assert!(!plan.contains("hashed SubPlan"), "{plan}");
 }
 
 /// The tables have 20,000 rows of one tenant, and no statistics.

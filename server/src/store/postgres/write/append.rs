@@ -13,16 +13,36 @@ use crate::store::support::append::{
     SessionHead, SessionInCommit, SessionValues, WriterCache,
 };
 
-/// The rows of runs and sessions that appends are checked against.
-pub(in crate::store::postgres) const SELECT_HEADS: &str = "
-    SELECT j.place, t.run_no, t.epoch, t.last_seq, t.queue_no, o.session_id,
-           s.session_no, s.last_entry, s.live_run_no, s.last_queue_no, s.updated_at, live.run_id AS live_run
+/// The rows of runs and sessions that appends are checked against. `$more` is columns more.
+macro_rules! select_heads {
+    ($more:literal) => {
+        concat!(
+            "SELECT j.place, t.run_no, t.epoch, t.last_seq, t.queue_no, o.session_id, s.session_no, s.last_entry,
+                    s.live_run_no, s.last_queue_no, s.updated_at, live.run_id AS live_run",
+            $more,
+            "
     FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS j (tenant, run_id, session_id, place)
     LEFT JOIN runs AS r ON r.tenant = j.tenant AND r.run_id = j.run_id
     LEFT JOIN run_states AS t ON t.run_no = r.run_no
     LEFT JOIN sessions AS o ON o.session_no = r.session_no
     LEFT JOIN sessions AS s ON s.tenant = j.tenant AND s.session_id = j.session_id
-    LEFT JOIN runs AS live ON live.run_no = s.live_run_no";
+    LEFT JOIN runs AS live ON live.run_no = s.live_run_no"
+        )
+    };
+}
+
+/// For appends of which none is of a blind start.
+pub(in crate::store::postgres) const SELECT_HEADS: &str = select_heads!("");
+
+/// For others. Tells too if a blind start has overlooked something. In place of these queries, PostgreSQL might read whole tables
+/// for an EXISTS.
+pub(in crate::store::postgres) const SELECT_HEADS_OF_BLIND: &str = select_heads!(
+    ",
+    coalesce(
+        (SELECT true FROM steers AS k WHERE k.tenant = j.tenant AND k.request_id = j.run_id LIMIT 1),
+        (SELECT true FROM remembered_rules AS m WHERE m.tenant = j.tenant AND m.session_id IS NULL LIMIT 1),
+        false) AS overlooked"
+);
 
 /// The appends of a commit: which are accepted, and the rows as they are then.
 pub(in crate::store::postgres) struct CommitPlan<'a> {
@@ -75,10 +95,18 @@ async fn read_rows(
     let tenants: Vec<_> = appends.iter().map(|append| append.run.tenant.as_str()).collect();
     let runs: Vec<_> = appends.iter().map(|append| append.run.run.as_str()).collect();
     let sessions: Vec<_> = appends.iter().map(|append| append.session.session.as_str()).collect();
-    let query = sqlx::query(SELECT_HEADS).bind(tenants).bind(runs).bind(sessions);
+    let is_blind = |append: &&EncodedAppend| append.create.as_ref().is_some_and(|create| create.is_blind);
+    let any_blind = appends.iter().any(is_blind);
+    let query = sqlx::query(if any_blind { SELECT_HEADS_OF_BLIND } else { SELECT_HEADS })
+        .bind(tenants)
+        .bind(runs)
+        .bind(sessions);
     for row in query.fetch_all(db).await? {
         let place = usize::try_from(rows::number(&row, "place")?).unwrap_or(usize::MAX);
         let append = appends[place - 1];
+        if any_blind && is_blind(&append) && row.try_get("overlooked")? {
+            rows.overlooked.insert(append.run.clone());
+        }
         if let Some(head) = run_head(&row)? {
             rows.runs.insert(append.run.clone(), RunInCommit::unchanged(head));
         }

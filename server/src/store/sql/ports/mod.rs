@@ -28,6 +28,17 @@ impl<S: SqlStore + SearchStore + BlobStore> Store for S {
         if view.session.as_ref().is_some_and(|session| session.next_queued.is_some()) {
             self.used().note_queue();
         }
+        if ids.session.is_none() {
+            let has_rules = view.rules.as_ref().is_none_or(|rules| !rules.is_empty());
+            self.used().note_rules(tenant, has_rules);
+        }
         Ok(view)
+    }
+
+    fn blind_start(&self, tenant: &TenantId) -> Option<StartView> {
+        let used = self.used();
+        let is_likely =
+            if S::BLIND_WRITES_LOOK { !used.has_rules(tenant) } else { !used.steers() && !used.rules() };
+        is_likely.then(StartView::blind)
     }
 }

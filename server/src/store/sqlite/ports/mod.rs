@@ -19,6 +19,9 @@ impl SqlStore for SqliteStore {
     type Reader = SqlitePool;
     type Own = SqliteOp;
 
+    /// There is no other server: this one knows which features were ever used.
+    const BLIND_WRITES_LOOK: bool = false;
+
     fn readers(&self) -> &SqlitePool {
         &self.readers
     }

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** a refused append changes nothing, so it does not touch whatever else shares its commit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agentloop_core::id::{EntryNo, Epoch, RunId, RunKey, Seq, SessionId, SessionKey};
 use agentloop_core::time::Timestamp;
@@ -137,6 +137,8 @@ pub(in crate::store) struct CommitRows<'a> {
     pub(in crate::store) runs: BTreeMap<RunKey, RunInCommit<'a>>,
     pub(in crate::store) sessions: BTreeMap<SessionKey, SessionInCommit>,
     pub(in crate::store) last: LastNumbers,
+    /// Blind starts for which there is something that they did not look at.
+    pub(in crate::store) overlooked: BTreeSet<RunKey>,
     /// Specs that the commit writes, as text: those that may not be there yet.
     pub(in crate::store) specs: BTreeMap<&'a Digest, &'a str>,
 }
@@ -206,6 +208,9 @@ impl<'a> CommitRows<'a> {
     fn check_creation(&self, append: &EncodedAppend, create: &CreateRun) -> Result<(), StoreError> {
         if self.runs.contains_key(&append.run) {
             return Err(StoreError::RunExists);
+        }
+        if self.overlooked.contains(&append.run) {
+            return Err(StoreError::SessionMoved);
         }
         if append.after != Seq(0) {
             return Err(StoreError::Conflict);

@@ -16,7 +16,7 @@ impl RunState {
     ) {
         assert_eq!(number, self.counters.compactions + 1, "compactions are dense");
         self.counters.compactions = number;
-        // One that fails is followed by another strategy. If it is the same one, a restart has cut the compaction.
+        // One that fails is followed by one of another strategy. The same strategy begins anew after a restart.
         let begins_anew = matches!(&self.phase, Phase::Compacting(cut) if cut.strategy == strategy);
         if !begins_anew {
             self.context.compactions += 1;

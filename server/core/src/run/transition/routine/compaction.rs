@@ -2,10 +2,8 @@
 
 use crate::context::compact::TRIM_LEVELS;
 use crate::entry::CompactionReason;
-use crate::message::Usage;
 use crate::run::event::Event;
 use crate::run::state::RunningCompaction;
-use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::builder::TransitionBuilder;
 
 /// The strategy that needs no model and cannot fail.
@@ -44,12 +42,9 @@ pub(in crate::run::transition) fn begin(
     });
 }
 
-/// Begins a compaction anew that the end of its server has cut, as strong as it was.
+/// Begins a compaction anew that the end of its server has cut, as strong as it was. It has not failed, so the last error is still
+/// the provider's.
 pub(in crate::run::transition) fn begin_anew(builder: &mut TransitionBuilder<'_>, cut: RunningCompaction) {
     let RunningCompaction { number, strategy, reason, level, .. } = cut;
-    let error = RunError::new(RunErrorCode::Internal, "the server stopped during the compaction");
-    let failed =
-        Event::CompactionFailed { number, strategy: strategy.clone(), error, usage: Usage::default() };
-    builder.emit(failed);
     builder.emit(Event::CompactionStarted { number: number + 1, strategy, reason, level, tokens: 0 });
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use agentloop_core::id::TenantId;
 use agentloop_core::message::{Message, Role};
 use agentloop_core::run::event::{Event, Steer};
 use agentloop_core::run::human::RememberScope;
@@ -164,6 +165,35 @@ async fn a_start_at_one_replica_sees_a_rule_of_another() {
     let mut owner = Owner::started(&shared(&a), "t", "r").await;
     owner.remembers_deny(0, RememberScope::Tenant).await;
     assert_eq!(b.start_view(&tenant(), ids).await.unwrap().rules, None, "they are to be read");
+}
+
+/// After that, starts of its tenant look first, until there is no rule any more.
+#[tokio::test]
+async fn a_blind_start_at_one_replica_does_not_miss_a_rule_or_an_id_of_another() {
+    let Some(Two { a, b, .. }) = two_stores().await else { return };
+    let mut owner = Owner::started(&shared(&a), "t", "r").await;
+    let starts = async |name: &str| {
+        let mut new = Owner::new(&shared(&b), &format!("of-{name}"), name);
+        let mut append = new.creation();
+        append.create.as_mut().unwrap().is_blind = true;
+        new.write(append).await
+    };
+    starts("new").await.unwrap();
+    assert!(matches!(starts("r").await, Err(StoreError::RunExists)));
+    owner.remembers_deny(0, RememberScope::Tenant).await;
+    assert!(matches!(starts("after").await, Err(StoreError::SessionMoved)));
+
+    assert!(b.blind_start(&tenant()).is_some(), "the store does not know yet why");
+    let look = async || b.start_view(&tenant(), StartIds { run: None, session: None }).await.unwrap();
+    assert_eq!(look().await.rules, None);
+    assert_eq!(b.blind_start(&tenant()), None);
+    assert!(b.blind_start(&TenantId::parse("other").unwrap()).is_some());
+    for rule in b.rules(&tenant(), None).await.unwrap() {
+        a.delete_rule(&tenant(), &rule.id).await.unwrap();
+    }
+    assert_eq!(look().await.rules, Some(Vec::new()));
+    assert!(b.blind_start(&tenant()).is_some());
+    starts("after").await.unwrap();
 }
 
 /// The numbers of the first replica are lower, since it has started earlier.
