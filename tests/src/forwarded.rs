@@ -323,7 +323,9 @@ async fn first_deltas(clients: [&Client; 2], sessions: &[String]) -> [f64; 2] {
             let mut stream = client.run_stream(asked).await.expect("it starts");
             let mut waited = None;
             while let Some(event) = stream.next().await {
-                if matches!(event.expect("it goes on").event, Some(Event::ModelDelta(_))) {
+                // The whole answer so far, if the first piece came before the stream was open.
+                let piece = event.expect("it goes on").event;
+                if matches!(piece, Some(Event::ModelDelta(_) | Event::PartialMessage(_))) {
                     waited.get_or_insert_with(|| began.elapsed());
                 }
             }
