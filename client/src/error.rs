@@ -241,6 +241,15 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_that_is_given_up_is_unreachable_and_a_server_that_is_full_is_not() {
+        let full = Status::resource_exhausted("too many");
+        let mut given_up = full.clone();
+        given_up.set_source(std::sync::Arc::new(std::io::Error::other("too many streams were reset")));
+        assert!(Error::from(given_up).is_unreachable());
+        assert!(!Error::from(full).is_transient());
+    }
+
+    #[test]
     fn a_status_of_the_server_keeps_its_code() {
         let error = Error::from(Status::internal("a fault"));
         assert_eq!(error.code(), Some(Code::Internal));

@@ -12,6 +12,15 @@ use crate::store::postgres::write::append::{SELECT_HEADS, SELECT_HEADS_OF_BLIND}
 use crate::store::postgres::write::connection::with_new_plans;
 use crate::store::sql::read::session_of_user_query;
 
+/// A schema with all tables, and a connection to it with the settings of the writer.
+async fn to_plan_in() -> Option<(Schema, PgConnection)> {
+    let schema = Schema::new().await?;
+    let _migrated = schema.open().await;
+    let mut db = schema.shell().await;
+    settings::to_write(&mut db).await.unwrap();
+    Some((schema, db))
+}
+
 /// The plan of the statement that was prepared as `heads`, as lines.
 async fn plan(db: &mut PgConnection) -> String {
     let sql = "EXPLAIN EXECUTE heads ('{local}', '{run-7}', '{session-7}')";
@@ -22,10 +31,7 @@ async fn plan(db: &mut PgConnection) -> String {
 /// The columns of a session that come from its runs cost more than the rest of its row.
 #[tokio::test]
 async fn of_a_users_sessions_only_the_one_that_is_wanted_is_completed() {
-    let Some(schema) = Schema::new().await else { return };
-    let _migrated = schema.open().await;
-    let mut db = schema.shell().await;
-    settings::to_write(&mut db).await.unwrap();
+    let Some((_schema, mut db)) = to_plan_in().await else { return };
     let query = session_of_user_query::<PostgresDialect>(&TenantId::local(), &BTreeMap::new(), None);
     let sql = format!("PREPARE of_user AS {}", query.into_text());
     db.execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
@@ -44,10 +50,7 @@ async fn of_a_users_sessions_only_the_one_that_is_wanted_is_completed() {
 
 #[tokio::test]
 async fn what_a_blind_start_may_have_overlooked_is_found_by_its_key() {
-    let Some(schema) = Schema::new().await else { return };
-    let _migrated = schema.open().await;
-    let mut db = schema.shell().await;
-    settings::to_write(&mut db).await.unwrap();
+    let Some((_schema, mut db)) = to_plan_in().await else { return };
     db.execute(sqlx::AssertSqlSafe(format!("PREPARE heads AS {SELECT_HEADS_OF_BLIND}"))).await.unwrap();
     let plan = plan(&mut db).await;
     for by_key in
@@ -61,10 +64,7 @@ async fn what_a_blind_start_may_have_overlooked_is_found_by_its_key() {
 /// The tables have 20,000 rows of one tenant, and no statistics.
 #[tokio::test]
 async fn a_plan_of_empty_tables_is_not_kept_once_they_are_filled() {
-    let Some(schema) = Schema::new().await else { return };
-    let _migrated = schema.open().await;
-    let mut db = schema.shell().await;
-    settings::to_write(&mut db).await.unwrap();
+    let Some((schema, mut db)) = to_plan_in().await else { return };
     let mut shell = schema.shell().await;
     for table in ["runs", "sessions"] {
         let sql = format!("ALTER TABLE {table} SET (autovacuum_enabled = off)");

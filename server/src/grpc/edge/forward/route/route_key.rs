@@ -43,6 +43,16 @@ pub(in crate::grpc::edge::forward) enum Begun {
     Likely,
 }
 
+impl Begun {
+    fn of(is_new: bool, after_seq: u64) -> Self {
+        match after_seq {
+            0 if is_new => Self::Never,
+            0 => Self::Seldom,
+            _ => Self::Likely,
+        }
+    }
+}
+
 impl RouteKey {
     /// True if the RPC is sent at first to where its run would begin, without a look at where it has.
     pub(in crate::grpc::edge::forward) fn is_guessed(&self) -> bool {
@@ -133,16 +143,6 @@ fn session(tenant: &TenantId, id: String) -> Option<RouteKey> {
 
 fn run(tenant: TenantId, id: String) -> Option<RouteKey> {
     RunId::parse(id).ok().map(|run| RouteKey::Run(RunKey::new(tenant, run)))
-}
-
-impl Begun {
-    fn of(is_new: bool, after_seq: u64) -> Self {
-        match after_seq {
-            0 if is_new => Self::Never,
-            0 => Self::Seldom,
-            _ => Self::Likely,
-        }
-    }
 }
 
 fn start(tenant: TenantId, LeadingIds { first, second }: LeadingIds, begun: Begun) -> Option<RouteKey> {
