@@ -1,15 +1,6 @@
 //! Reads that take their time: a start that races with a deletion, background jobs that wait for the store's connection, and a
 //! wait for a run that needs none.
 
-mod support {
-    pub(crate) mod answer;
-    pub(crate) mod held;
-    pub(crate) mod intercepted;
-    pub(crate) mod one_model;
-    pub(crate) mod patience;
-    pub(crate) mod start_request;
-}
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -28,12 +19,12 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use support::answer::answer;
-use support::held::HeldReads;
-use support::intercepted::Intercepted;
-use support::one_model::one_model;
-use support::patience::in_time;
-use support::start_request::start_request;
+use crate::support::answer::answer;
+use crate::support::held::HeldReads;
+use crate::support::intercepted::Intercepted;
+use crate::support::one_model::one_model;
+use crate::support::patience::in_time;
+use crate::support::start_request::start_request;
 
 async fn held_store() -> Arc<Intercepted<HeldReads>> {
     Arc::new(Intercepted::new(HeldReads::default()).await)

@@ -2,14 +2,6 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
-mod support {
-    pub(crate) mod answer;
-    pub(crate) mod one_model;
-    pub(crate) mod ready_call;
-    pub(crate) mod start_request;
-    pub(crate) mod tool_call;
-}
-
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -43,11 +35,11 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use parking_lot::Mutex;
 
-use support::answer::answer;
-use support::one_model::one_model;
-use support::ready_call::ready_call;
-use support::start_request::start_request;
-use support::tool_call::tool_call;
+use crate::support::answer::answer;
+use crate::support::one_model::one_model;
+use crate::support::ready_call::ready_call;
+use crate::support::start_request::start_request;
+use crate::support::tool_call::tool_call;
 
 /// Calls the tool `echo` once, then answers with a fixed text.
 struct Parrot;

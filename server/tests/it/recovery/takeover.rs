@@ -11,7 +11,7 @@ use agentloop_server::store::Store;
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::tool::{CallSink as _, CallUpdate, Seek};
 
-use crate::process::{Process, request};
+use crate::recovery::process::{Process, request};
 use crate::support::patience::{PATIENCE, in_time};
 use crate::support::until::until;
 

@@ -2,15 +2,6 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
-mod support {
-    pub(crate) mod answer;
-    pub(crate) mod one_model;
-    pub(crate) mod patience;
-    pub(crate) mod ready_call;
-    pub(crate) mod start_request;
-    pub(crate) mod until;
-}
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
@@ -33,12 +24,12 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use support::answer::answer;
-use support::one_model::one_model;
-use support::patience::in_time;
-use support::ready_call::ready_call;
-use support::start_request::start_request;
-use support::until::until;
+use crate::support::answer::answer;
+use crate::support::one_model::one_model;
+use crate::support::patience::in_time;
+use crate::support::ready_call::ready_call;
+use crate::support::start_request::start_request;
+use crate::support::until::until;
 
 /// Calls these tools at once, then ends.
 struct Caller(&'static [&'static str]);

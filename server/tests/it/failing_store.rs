@@ -1,16 +1,6 @@
 //! A store that fails in the middle of a run. Nothing is shown that is not stored, and the run continues when the store
 //! is back.
 
-mod support {
-    pub(crate) mod answer;
-    pub(crate) mod intercepted;
-    pub(crate) mod keeping;
-    pub(crate) mod one_model;
-    pub(crate) mod ready_call;
-    pub(crate) mod start_request;
-    pub(crate) mod tool_call;
-}
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -32,12 +22,12 @@ use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::Notify;
 
-use support::answer::answer;
-use support::intercepted::{Intercept, Intercepted};
-use support::keeping::Keeping;
-use support::one_model::one_model;
-use support::start_request::start_request;
-use support::tool_call::tool_call;
+use crate::support::answer::answer;
+use crate::support::intercepted::{Intercept, Intercepted};
+use crate::support::keeping::Keeping;
+use crate::support::one_model::one_model;
+use crate::support::start_request::start_request;
+use crate::support::tool_call::tool_call;
 
 /// Writes that can be made to fail.
 #[derive(Default)]

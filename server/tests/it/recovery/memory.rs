@@ -11,8 +11,8 @@ use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{Store, StoreError};
 use tokio::sync::watch;
 
-use crate::process::{Process, request};
-use crate::silent::{ANSWERED, Unconfigured, silent_process, silent_process_with};
+use crate::recovery::process::{Process, request};
+use crate::recovery::silent::{ANSWERED, Unconfigured, silent_process, silent_process_with};
 use crate::support::held::HeldReads;
 use crate::support::intercepted::{Intercept, Intercepted};
 use crate::support::patience::in_time;

@@ -1,14 +1,5 @@
 //! Sessions that are deleted because of their age or their number.
 
-mod support {
-    pub(crate) mod answer;
-    pub(crate) mod held;
-    pub(crate) mod intercepted;
-    pub(crate) mod one_model;
-    pub(crate) mod patience;
-    pub(crate) mod start_request;
-}
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -25,12 +16,12 @@ use agentloop_server::store::{NewFork, NewSession, SessionStore as _};
 use agentloop_server::tool::{RemoteTools, RemoteToolsOptions};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
-use support::answer::answer;
-use support::held::HeldReads;
-use support::intercepted::{Intercept, Intercepted};
-use support::one_model::one_model;
-use support::patience::in_time;
-use support::start_request::start_request;
+use crate::support::answer::answer;
+use crate::support::held::HeldReads;
+use crate::support::intercepted::{Intercept, Intercepted};
+use crate::support::one_model::one_model;
+use crate::support::patience::in_time;
+use crate::support::start_request::start_request;
 
 const DAY: u64 = KEPT_LEAST.0;
 /// The prompt that the model never answers.

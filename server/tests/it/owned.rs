@@ -1,16 +1,5 @@
 //! A server that owns a part of all sessions, and whose part changes.
 
-mod support {
-    pub(crate) mod intercepted;
-    pub(crate) mod keeping;
-    pub(crate) mod one_model;
-    pub(crate) mod patience;
-    pub(crate) mod ready_call;
-    pub(crate) mod start_request;
-    pub(crate) mod tool_call;
-    pub(crate) mod until;
-}
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -40,13 +29,13 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tonic::{Code, Request};
 
-use support::intercepted::{Intercept, Intercepted};
-use support::keeping::Keeping;
-use support::one_model::one_model;
-use support::patience::{PATIENCE, in_time};
-use support::start_request::start_request;
-use support::tool_call::tool_call;
-use support::until::until;
+use crate::support::intercepted::{Intercept, Intercepted};
+use crate::support::keeping::Keeping;
+use crate::support::one_model::one_model;
+use crate::support::patience::{PATIENCE, in_time};
+use crate::support::start_request::start_request;
+use crate::support::tool_call::tool_call;
+use crate::support::until::until;
 
 /// One of four sessions is this server's, and the session `s` as long as it has it.
 #[derive(Default)]

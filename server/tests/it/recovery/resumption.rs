@@ -10,7 +10,7 @@ use agentloop_server::store::{Store, StoreError};
 use parking_lot::Mutex;
 use tracing::subscriber::DefaultGuard;
 
-use crate::silent::Unconfigured;
+use crate::recovery::silent::Unconfigured;
 use crate::support::intercepted::{Intercept, Intercepted};
 use crate::support::patience::in_time;
 

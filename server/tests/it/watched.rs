@@ -1,9 +1,5 @@
 //! A run with several subscribers: each event is encoded once for all of them.
 
-mod support {
-    pub(crate) mod one_model;
-}
-
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
@@ -24,7 +20,7 @@ use prost::Message as _;
 use tokio::sync::Semaphore;
 use tonic::{Request, Status};
 
-use support::one_model::one_model;
+use crate::support::one_model::one_model;
 
 /// A model that answers once the test allows it.
 struct Shy(Arc<Semaphore>);

@@ -13,7 +13,7 @@ use agentloop_server::tool::Seek;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::mpsc;
 
-use crate::process::{Process, request};
+use crate::recovery::process::{Process, request};
 use crate::support::answer::answer;
 use crate::support::patience::in_time;
 

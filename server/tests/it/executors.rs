@@ -1,13 +1,5 @@
 //! Executors that replace the built-in ones. The agent's come before the engine's, and those before the built-in ones.
 
-mod support {
-    pub(crate) mod answer;
-    pub(crate) mod one_model;
-    pub(crate) mod ready_call;
-    pub(crate) mod start_request;
-    pub(crate) mod tool_call;
-}
-
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
@@ -33,11 +25,11 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use parking_lot::Mutex;
 
-use support::answer::answer;
-use support::one_model::one_model;
-use support::ready_call::ready_call;
-use support::start_request::start_request;
-use support::tool_call::tool_call;
+use crate::support::answer::answer;
+use crate::support::one_model::one_model;
+use crate::support::ready_call::ready_call;
+use crate::support::start_request::start_request;
+use crate::support::tool_call::tool_call;
 
 /// Calls the tool `pay` once, then answers with its own name and the tool's output.
 struct Speaker(&'static str);
