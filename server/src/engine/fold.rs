@@ -25,3 +25,10 @@ pub(in crate::engine) fn fold<'a>(
 pub(in crate::engine) fn corrupt(run: &RunId) -> EngineError {
     EngineError::Store(StoreError::Corrupt { what: format!("the journal of run {run} does not fold") })
 }
+
+/// The error for a journal without an event that was shown. A wait for the event would have no end.
+pub(in crate::engine) fn incomplete(run: &RunId) -> EngineError {
+    EngineError::Store(StoreError::Corrupt {
+        what: format!("the journal of run {run} has lost an event that was shown"),
+    })
+}

@@ -61,6 +61,7 @@ use crate::engine::run::recover::{Opening, RETRY_WAIT};
 use crate::engine::run::table::{LiveRuns, Lookup};
 use crate::engine::run::timers::WakeSignal;
 use crate::engine::session::locks::SessionLocks;
+use crate::engine::session::new_sessions::NewSessions;
 use crate::mask::Masks;
 use crate::store::{Store, StoreError};
 use crate::tool::Tools;
@@ -76,6 +77,7 @@ struct Inner {
     queue_locks: SessionLocks,
     /// Shared by runs that enter a session, exclusive for its deletion.
     session_locks: SessionLocks,
+    new_sessions: NewSessions,
     wake_signal: WakeSignal,
 }
 

@@ -22,6 +22,7 @@ use crate::engine::quota::EngineQuotas;
 use crate::engine::run::table::LiveRuns;
 use crate::engine::run::timers::{self, WakeSignal};
 use crate::engine::session::locks::SessionLocks;
+use crate::engine::session::new_sessions::NewSessions;
 use crate::engine::session::retention;
 use crate::engine::shards::ShardStops;
 use crate::engine::{Engine, Inner};
@@ -134,6 +135,7 @@ impl EngineParts {
             live_runs: LiveRuns::default(),
             queue_locks: SessionLocks::default(),
             session_locks: SessionLocks::default(),
+            new_sessions: NewSessions::default(),
             wake_signal: WakeSignal::default(),
         }));
         tools.report_to(engine.sink());

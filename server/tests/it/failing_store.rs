@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{RunId, Seq, TenantId};
 use agentloop_core::model::delta::Delta;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::input::AbortCause;
@@ -26,6 +26,7 @@ use crate::support::answer::answer;
 use crate::support::intercepted::{Intercept, Intercepted};
 use crate::support::keeping::Keeping;
 use crate::support::one_model::one_model;
+use crate::support::patience::in_time;
 use crate::support::start_request::start_request;
 use crate::support::tool_call::tool_call;
 
@@ -37,9 +38,13 @@ struct FlakyWrites {
     overtaken: AtomicBool,
     /// True if writes are made, and their answers are lost.
     deaf: AtomicBool,
+    /// True if appends are acknowledged, and not made.
+    lies: AtomicBool,
     refused: Notify,
     /// Number of writes that were refused.
     refusals: AtomicUsize,
+    /// Number of runs that were written, or refused, without a look whether they are there.
+    blind_starts: AtomicUsize,
 }
 
 type Flaky = Intercepted<FlakyWrites>;
@@ -58,6 +63,12 @@ impl Intercept for FlakyWrites {
     }
 
     async fn append(&self, store: &SqliteStore, append: Append) -> Result<(), StoreError> {
+        if append.create.as_ref().is_some_and(|create| create.is_blind) {
+            self.blind_starts.fetch_add(1, Ordering::SeqCst);
+        }
+        if self.lies.load(Ordering::SeqCst) {
+            return Ok(());
+        }
         let append = async {
             if self.overtaken.load(Ordering::SeqCst) {
                 store.claim(&append.tenant, &append.run).await?.expect("the run is there");
@@ -103,10 +114,6 @@ impl Model for Waiting {
         });
         waits.flatten().boxed()
     }
-}
-
-fn session(name: &str) -> SessionId {
-    SessionId::parse(name).expect("an id")
 }
 
 fn request(run: &str) -> StartRequest {
@@ -217,8 +224,6 @@ async fn end_of(store: &Flaky, run: &RunId) -> Option<RunErrorCode> {
     tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the run ends")
 }
 
-/// The run is one of a session that its request names. Any other is found at once: see the next test.
-///
 /// The caller gets an error and goes away; the run exists all the same, and its request said that it ends with its caller.
 #[tokio::test]
 async fn a_run_whose_start_was_written_unheard_ends_with_its_caller() {
@@ -228,29 +233,13 @@ async fn a_run_whose_start_was_written_unheard_ends_with_its_caller() {
     let parts = EngineParts { options, ..EngineParts::default() };
     let engine = parts.start(store.clone(), one_model(model), Arc::new(Keeping::default()));
     store.intercept.deaf.store(true, Ordering::SeqCst);
-    let mut leaves = StartRequest { session: Some(session("s")), create_session: true, ..request("leaves") };
+    let mut leaves = request("leaves");
     Arc::make_mut(&mut leaves.spec).cancel_on_disconnect = true;
     let refused = engine.start(leaves).await;
     assert!(matches!(refused, Err(EngineError::Store(StoreError::Unavailable { .. }))), "{refused:?}");
     store.intercept.deaf.store(false, Ordering::SeqCst);
     let run = RunId::parse("leaves").expect("an id");
     assert_eq!(end_of(&store, &run).await, Some(RunErrorCode::AbortedByDisconnect));
-}
-
-#[tokio::test]
-async fn a_run_whose_start_was_written_unheard_is_joined() {
-    let store = flaky_store().await;
-    let model = Waiting::to_say(answer("Said."));
-    let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
-    let engine = EngineParts::default().start(store.clone(), one_model(model), Arc::new(Keeping::default()));
-    store.intercept.deaf.store(true, Ordering::SeqCst);
-    let started = engine.start(request("r")).await.expect("it is there");
-    assert!(started.joined);
-    store.intercept.deaf.store(false, Ordering::SeqCst);
-    called.notified().await;
-    may_speak.notify_one();
-    let view = engine.wait(&TenantId::local(), &started.run).await.expect("an end");
-    assert_eq!(view.state.status(), Some(RunStatus::Completed));
 }
 
 #[tokio::test]
@@ -264,6 +253,48 @@ async fn a_run_that_is_over_is_joined_although_nothing_can_be_written() {
     store.intercept.broken.store(true, Ordering::SeqCst);
     let again = engine.start(request("r")).await.expect("it is there");
     assert_eq!((again.run, again.joined), (first.run, true));
+}
+
+#[tokio::test]
+async fn a_wait_for_an_event_that_the_store_has_lost_ends() {
+    let store = flaky_store().await;
+    let model = Waiting::to_say(tool_call("pay"));
+    let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
+    let engine = EngineParts::default().start(store.clone(), one_model(model), Arc::new(Keeping::default()));
+    let mut asks = request("r");
+    Arc::make_mut(&mut asks.spec).tool_policy.require_approval_by_default = true;
+    let run = engine.start(asks).await.expect("a run").run;
+    called.notified().await;
+    store.intercept.lies.store(true, Ordering::SeqCst);
+    may_speak.notify_one();
+    let waited = in_time(engine.wait(&TenantId::local(), &run)).await;
+    assert!(matches!(waited, Err(EngineError::Store(StoreError::Corrupt { .. }))), "{waited:?}");
+}
+
+/// Else each start of an outage would leave a run that is tried again until the store is back.
+#[tokio::test]
+async fn while_a_run_is_tried_again_others_are_looked_up_before_they_start() {
+    let store = flaky_store().await;
+    let model = Waiting::to_say(answer("Said."));
+    let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
+    let engine = EngineParts::default().start(store.clone(), one_model(model), Arc::new(Keeping::default()));
+    let blind_starts = || store.intercept.blind_starts.load(Ordering::SeqCst);
+    let run = engine.start(request("r")).await.expect("a run").run;
+    called.notified().await;
+    assert_eq!(blind_starts(), 1);
+    store.intercept.broken.store(true, Ordering::SeqCst);
+    may_speak.notify_one();
+    while engine.live_runs() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let refused = engine.start(request("s")).await;
+    assert!(matches!(refused, Err(EngineError::Store(StoreError::Unavailable { .. }))), "{refused:?}");
+    assert_eq!(blind_starts(), 1);
+    store.intercept.broken.store(false, Ordering::SeqCst);
+    engine.store_is_back();
+    called.notified().await;
+    may_speak.notify_one();
+    assert_eq!(end_of(&store, &run).await, None);
 }
 
 #[tokio::test]

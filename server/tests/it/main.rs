@@ -1,5 +1,6 @@
 //! The engine, and a server that is embedded, over stores, models and hosts of the tests' own.
 
+mod blind_starts;
 mod embed;
 mod executors;
 mod failing_store;

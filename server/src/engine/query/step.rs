@@ -12,7 +12,7 @@ use agentloop_core::run::steps::step_of;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::fold::corrupt;
+use crate::engine::fold::{corrupt, incomplete};
 use crate::engine::query::view::RunView;
 
 /// The name that the journal has for a caller who approves a call by stepping, and whose name no credential proves.
@@ -53,6 +53,7 @@ impl Engine {
         }
         let input = || Input::Step { request: request.to_owned(), approve: approve.cloned(), by: by.clone() };
         self.deliver(&key, input).await?;
+        let mut waited_after = None;
         loop {
             let entered = self.deps().memory.journal_gate.enter(tenant).await;
             let records = self.journal(&key).await?;
@@ -70,6 +71,10 @@ impl Engine {
                 }
                 None => {
                     drop((records, entered));
+                    // A wait ends with an event, and events are stored before they are shown.
+                    if waited_after.replace(last) == Some(last) {
+                        return Err(incomplete(run));
+                    }
                     self.wait_for_stop(tenant, run, last).await?;
                 }
             }

@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::feed::{Feed, FeedHead, FeedItem};
-use crate::engine::fold::fold;
+use crate::engine::fold::{fold, incomplete};
 use crate::store::RunRow;
 
 /// A run: its row and its state.
@@ -65,12 +65,16 @@ impl Engine {
                 (row.session, row.last_seq, row.summary.status)
             }
         };
-        let mut may_be_stopped = is_stopped(status);
+        let (mut may_be_stopped, mut has_waited) = (is_stopped(status), false);
         loop {
             if may_be_stopped {
                 let state = self.state_of(&key).await?;
                 if state.status().is_some_and(is_stopped) {
                     return Ok(StoppedRun { session, state });
+                }
+                // A wait ends with an event, and events are stored before they are shown.
+                if has_waited && state.seq() <= after {
+                    return Err(incomplete(run));
                 }
                 after = state.seq();
             }
@@ -79,7 +83,7 @@ impl Engine {
                 let machine = fold(run, journal.iter().map(|record| &****record))?;
                 return Ok(StoppedRun { session, state: Box::new(machine.state().clone()) });
             }
-            may_be_stopped = true;
+            (may_be_stopped, has_waited) = (true, true);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use agentloop_core::id::RunKey;
+use agentloop_core::time::Timestamp;
 use tokio::time::timeout;
 
 use crate::audit;
@@ -58,6 +59,7 @@ impl Engine {
         let run = request.run.clone().unwrap_or_else(|| self.deps().ids.run());
         let key = RunKey::new(request.tenant.clone(), run.clone());
         for attempt in 0..START_TRIES {
+            let began = self.now();
             // While this holds the permit, no other request can start or steer with this id. So a repetition sees the
             // result of the first request, however long that takes.
             let found = self.0.live_runs.find(&key).await;
@@ -68,7 +70,13 @@ impl Engine {
             };
             let view = match blind {
                 Some(view) => view,
-                None => self.start_view(&request).await?,
+                None => {
+                    let view = self.start_view(&request).await?;
+                    if may_make_session(&request) && !view.is_known {
+                        self.0.new_sessions.note(view.session.is_none());
+                    }
+                    view
+                }
             };
             let is_blind = view.is_blind;
             if view.is_known
@@ -94,9 +102,12 @@ impl Engine {
             if matches!(error, EngineError::Store(StoreError::Unavailable { .. })) {
                 // The write may have reached the store. The retry starts the run then.
                 self.retry_later(key);
+            } else if is_blind && request.session.is_some() {
+                // Messages for a session that is there may need no place.
+                continue;
             }
             // A run that is there may be joined all the same.
-            let known = if is_blind { self.look_at_last(&request).await } else { Ok(None) };
+            let known = if is_blind { self.look_at_last(&request, began).await } else { Ok(None) };
             return known?.ok_or(error);
         }
         Err(EngineError::Store(StoreError::SessionMoved))
@@ -111,12 +122,20 @@ impl Engine {
         }
     }
 
-    /// The run that a request with the same id started or steered, after its write has failed. That one's error tells more than a
-    /// second failure of the store.
-    async fn look_at_last(&self, request: &StartRequest) -> Result<Option<StartedRun>, EngineError> {
+    /// The run that a request with the same id started or steered, after the write of this one has failed. That one's error tells
+    /// more than a second failure of the store. A run that has begun since then is the one of that write. It may be seen already,
+    /// and be lost again: with a file that was moved, or to a standby that did not get it.
+    async fn look_at_last(
+        &self,
+        request: &StartRequest,
+        began: Timestamp,
+    ) -> Result<Option<StartedRun>, EngineError> {
         let look = async {
             let view = self.start_view(request).await?;
-            if view.is_known { self.find_known(request).await } else { Ok(None) }
+            let found = if view.is_known { self.find_known(request).await? } else { None };
+            let Some(started) = found else { return Ok(None) };
+            let row = self.store().run(&request.tenant, &started.run).await?;
+            Ok(row.filter(|row| row.created_at < began).map(|_| started))
         };
         match timeout(LAST_LOOK, look).await {
             Ok(Err(EngineError::Store(StoreError::Unavailable { .. }))) | Err(_) => Ok(None),
@@ -137,15 +156,19 @@ impl Engine {
         self.admit(permit, request, view).await
     }
 
-    /// The view of a request that names its run and no session, if the store needs no look: the run is new nearly always.
+    /// The view of a request whose run and session are most likely new, if the store needs no look. So it is where only the run has
+    /// an id of the caller's, nearly always; where the session has one, if the last one was new.
     fn blind_start(&self, request: &StartRequest) -> Option<StartView> {
-        let names_run_only = request.run.is_some() && request.session.is_none() && !request.imports;
+        let is_likely_new = match &request.session {
+            None => request.run.is_some() && !request.imports,
+            Some(_) => may_make_session(request) && self.0.new_sessions.are_likely(),
+        };
         // Quotas count what they refuse, and are not asked about a run that is there. A refused write that has a row for the
         // audit log is a commit. While the store fails, a look fails at once, and nothing is left that has to be tried again.
         let costs_nothing = self.quotas().is_none()
             && audit::unrecorded().is_none()
             && self.deps().failures.retries.len() == 0;
-        (names_run_only && costs_nothing).then(|| self.store().blind_start(&request.tenant)).flatten()
+        (is_likely_new && costs_nothing).then(|| self.store().blind_start(&request.tenant)).flatten()
     }
 
     /// Looks up the ids of the request. Without any, it starts a new run in a new session, for which there may be rules alone.
@@ -178,4 +201,10 @@ impl Engine {
             Some(_) | None => Ok(()),
         }
     }
+}
+
+/// True if the write of the run may make the session that the request names. That of a caller who may use no other is created
+/// before.
+fn may_make_session(request: &StartRequest) -> bool {
+    request.session.is_some() && request.create_session && !request.author.only_own && !request.imports
 }

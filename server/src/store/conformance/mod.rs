@@ -75,6 +75,7 @@ macro_rules! conforms {
             a_start_sees_its_run_and_its_session
             a_start_sees_the_request_that_steered_a_run
             a_blind_start_of_a_new_run_is_written
+            a_blind_start_in_a_session_that_is_there_is_refused
             a_blind_start_under_an_id_that_is_known_is_refused
             a_blind_start_that_would_miss_rules_is_refused
             a_queue_keeps_its_order

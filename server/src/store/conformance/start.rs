@@ -4,6 +4,7 @@ use agentloop_core::id::{EntryNo, TenantId};
 use agentloop_core::message::{Message, Role};
 use agentloop_core::run::event::{Event, Steer};
 use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 
 use super::fixture::*;
@@ -90,6 +91,18 @@ pub async fn a_blind_start_of_a_new_run_is_written(store: Arc<dyn Store>) {
     let view = store.blind_start(&tenant());
     assert!(view.is_none_or(|view| view == StartView { rules: Some(Vec::new()), ..StartView::blind() }));
     assert!(matches!(starts_blindly(&store, "r", &tenant()).await, None | Some(Ok(()))));
+}
+
+pub async fn a_blind_start_in_a_session_that_is_there_is_refused(store: Arc<dyn Store>) {
+    store.create_session(new_session("of-empty", &labelled(&[]), Timestamp(1))).await.unwrap();
+    Owner::started(&store, "of-busy", "r").await;
+    let mut ended = Owner::started(&store, "of-used", "s").await;
+    ended.says("hello").await.unwrap();
+    ended.ends().await.unwrap();
+    for there in ["empty", "busy", "used"] {
+        assert!(is_refused(starts_blindly(&store, there, &tenant()).await), "{there}");
+        assert!(!knows(&store, there).await);
+    }
 }
 
 pub async fn a_blind_start_under_an_id_that_is_known_is_refused(store: Arc<dyn Store>) {

@@ -48,7 +48,7 @@ pub struct CreateRun {
     /// True if the server made the ids of both run and session, so that nothing can be stored under them.
     pub made_ids: bool,
     /// True if the start was a [blind](super::Store::blind_start) one. The write is refused if another run has the id, or a request
-    /// that handed its messages to a run. It is also refused if the tenant has rules for all sessions.
+    /// that handed its messages to a run. It is also refused if the session is there, or the tenant has rules for all sessions.
     pub is_blind: bool,
     /// Name of the configured agent.
     pub agent: String,

@@ -75,7 +75,7 @@ pub trait Store:
         start_in_parts(self, tenant, ids).await
     }
 
-    /// The most likely view of a run that is to start in a new session, under an id of its caller's: nobody knows the id, and
+    /// The most likely view of a run that is to start in a new session, under ids of its caller's: nobody knows them, and
     /// its tenant has no rules. The store has not looked. If it is otherwise, it refuses the write
     /// ([`CreateRun::is_blind`]). `None`: [look](Store::start_view) first.
     fn blind_start(&self, tenant: &TenantId) -> Option<StartView> {

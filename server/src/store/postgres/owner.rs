@@ -67,8 +67,8 @@ pub(in crate::store::postgres) enum ConnectError {
     /// Replicas hold the lock.
     #[error("replicas use the database ({0})")]
     InUseByReplicas(String),
-    /// Another server has taken the database over.
-    #[error("another server has taken the database over")]
+    /// Another server has taken the place of this one, or the database has lost a claim of it.
+    #[error("this server has lost its place at the database")]
     Fenced,
     /// A failure of the statement itself.
     #[error(transparent)]

@@ -8,7 +8,7 @@ use agentloop_core::host::frame::CallRef;
 use agentloop_core::id::{CallId, HostId, RunId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::run::effect::{CancelCause, Offer};
-use agentloop_core::run::input::CallFacts;
+use agentloop_core::run::input::{CallFacts, ReadyCall};
 use agentloop_core::tool::{Digest, EffectClass};
 use agentloop_server::tool::{CallOrigin, Offered, Seek, Tools};
 use parking_lot::Mutex;
@@ -28,8 +28,9 @@ impl Tools for Keeping {
         Offered { tools: Arc::from([]), digest: Digest::of(&[]) }
     }
 
-    fn facts(&self, _tenant: &TenantId, _spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
-        let ready = CallFacts::Ready(ready_call(EffectClass::Unsafe));
+    fn facts(&self, _tenant: &TenantId, spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
+        let requires_approval = spec.tool_policy.require_approval_by_default;
+        let ready = CallFacts::Ready(ReadyCall { requires_approval, ..ready_call(EffectClass::Unsafe) });
         vec![ready; calls.len()]
     }
 

@@ -34,8 +34,10 @@ impl Tables {
         if self.run(&append.tenant, &append.run).is_some() {
             return Err(StoreError::RunExists);
         }
+        let session_is_there = self.session(&append.tenant, &append.session).is_some();
         let overlooks = || {
-            self.steered(&append.tenant, &append.run).is_some()
+            session_is_there
+                || self.steered(&append.tenant, &append.run).is_some()
                 || !self.rules(&append.tenant, None).is_empty()
         };
         if create.is_blind && overlooks() {
@@ -44,7 +46,7 @@ impl Tables {
         if append.after != Seq(0) {
             return Err(StoreError::Conflict);
         }
-        let has_session = create.create_session || self.session(&append.tenant, &append.session).is_some();
+        let has_session = create.create_session || session_is_there;
         has_session.then_some(()).ok_or(StoreError::NoSession)
     }
 

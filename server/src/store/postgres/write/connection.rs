@@ -24,7 +24,7 @@ const _: () = assert!(TRIES_WITHIN.0 as u128 >= 2 * CONNECT_WAIT.as_millis());
 const RECONNECT_WAIT: Duration = Duration::from_millis(200);
 
 impl Writer {
-    /// Another server writes to the database. Nothing that this one has in memory may be relied on.
+    /// Another server writes to the database, or may do so. Nothing that this one has in memory may be relied on.
     pub(super) fn fenced(&self) -> Error {
         if !self.failed.is_cancelled() {
             match self.server {
@@ -33,12 +33,12 @@ impl Writer {
                 }
                 // The next beat finds it, too, and then the server says it.
                 ServerKind::Replica => {
-                    tracing::debug!("a commit was refused: another replica has taken the database over")
+                    tracing::debug!("a commit was refused: this replica has lost its place at the database")
                 }
             }
             self.failed.cancel();
         }
-        Error::Configuration("another server has taken the database over".into())
+        Error::Configuration(ConnectError::Fenced.to_string().into())
     }
 
     /// Opens a connection in the place of the lost one. Returns the number of the last commit that happened.

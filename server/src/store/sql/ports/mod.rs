@@ -28,8 +28,9 @@ impl<S: SqlStore + SearchStore + BlobStore> Store for S {
         if view.session.as_ref().is_some_and(|session| session.next_queued.is_some()) {
             self.used().note_queue();
         }
-        if ids.session.is_none() {
-            let has_rules = view.rules.as_ref().is_none_or(|rules| !rules.is_empty());
+        let has_rules = view.rules.as_ref().is_none_or(|rules| !rules.is_empty());
+        // Rules of a session that is there say nothing of those for all sessions.
+        if view.session.is_none() || !has_rules {
             self.used().note_rules(tenant, has_rules);
         }
         Ok(view)

@@ -209,13 +209,14 @@ impl<'a> CommitRows<'a> {
         if self.runs.contains_key(&append.run) {
             return Err(StoreError::RunExists);
         }
-        if self.overlooked.contains(&append.run) {
+        let session_is_there = self.sessions.contains_key(&append.session);
+        if self.overlooked.contains(&append.run) || (create.is_blind && session_is_there) {
             return Err(StoreError::SessionMoved);
         }
         if append.after != Seq(0) {
             return Err(StoreError::Conflict);
         }
-        let has_session = create.create_session || self.sessions.contains_key(&append.session);
+        let has_session = create.create_session || session_is_there;
         has_session.then_some(()).ok_or(StoreError::NoSession)
     }
 

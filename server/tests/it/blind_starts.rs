@@ -1,0 +1,71 @@
+//! Starts whose run and session nobody looks for.
+
+use std::sync::Arc;
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::id::{RunId, SessionId, TenantId};
+use agentloop_core::model::delta::Delta;
+use agentloop_server::engine::{Engine, EngineParts, StartRequest, StartedRun};
+use agentloop_server::model::{Model, ModelError, ModelRequest};
+use agentloop_server::store::sqlite::SqliteStore;
+use agentloop_server::store::{Append, JournalStore as _, StoreError};
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use parking_lot::Mutex;
+
+use crate::support::answer::answer;
+use crate::support::intercepted::{Intercept, Intercepted};
+use crate::support::keeping::Keeping;
+use crate::support::one_model::one_model;
+use crate::support::start_request::start_request;
+
+/// The runs that were to be written, and if nobody had looked for them.
+#[derive(Default)]
+struct Starts(Mutex<Vec<(String, bool)>>);
+
+impl Intercept for Starts {
+    async fn append(&self, store: &SqliteStore, append: Append) -> Result<(), StoreError> {
+        if let Some(create) = &append.create {
+            self.0.lock().push((append.run.to_string(), create.is_blind));
+        }
+        store.append(append).await
+    }
+}
+
+/// A model that answers at once.
+struct Quick;
+
+impl Model for Quick {
+    fn stream(&self, _request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
+        stream::iter(answer("Said.").into_iter().map(Ok)).boxed()
+    }
+}
+
+async fn runs(engine: &Engine, session: &str, run: &str) -> StartedRun {
+    let spec = RunSpec { agent: "a".into(), model: "any/one".into(), ..RunSpec::default() };
+    let request = StartRequest {
+        run: Some(RunId::parse(run).expect("an id")),
+        session: Some(SessionId::parse(session).expect("an id")),
+        create_session: true,
+        ..start_request(spec, "speak")
+    };
+    let started = engine.start(request).await.expect("a run");
+    engine.wait(&TenantId::local(), &started.run).await.expect("an end");
+    started
+}
+
+#[tokio::test]
+async fn a_session_is_taken_for_new_if_the_one_before_was() {
+    let store = Arc::new(Intercepted::new(Starts::default()).await);
+    let engine = EngineParts::default().start(store.clone(), one_model(Quick), Arc::new(Keeping::default()));
+    for (session, run) in [("a", "a1"), ("b", "b1"), ("b", "b2"), ("a", "a2"), ("c", "c1"), ("d", "d1")] {
+        assert!(!runs(&engine, session, run).await.joined);
+    }
+    let starts = store.intercept.0.lock().clone();
+    let starts: Vec<_> = starts.iter().map(|(run, is_blind)| (run.as_str(), *is_blind)).collect();
+    let guessed_wrong = [("b2", true), ("b2", false)];
+    let looked_for = [("a2", false), ("c1", false)];
+    assert_eq!(starts[..2], [("a1", false), ("b1", true)]);
+    assert_eq!((&starts[2..4], &starts[4..6]), (&guessed_wrong[..], &looked_for[..]));
+    assert_eq!(starts[6..], [("d1", true)]);
+    assert!(runs(&engine, "e", "d1").await.joined, "its run is in another session");
+}
