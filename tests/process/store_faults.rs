@@ -115,20 +115,25 @@ async fn a_second_server_is_refused_though_the_lock_file_is_gone() {
 
 #[tokio::test]
 async fn a_database_that_is_moved_is_not_written_for_anybody() {
-    let server = used().await;
-    let client = Client::builder(server.url()).backoff(Backoff::NEVER).build().expect("a good address");
-    let (database, aside) = (server.file("agentloop.db"), server.file("aside.db"));
-    fs::rename(&database, &aside).expect("renamed");
-    let refused = started(&client, large("refused")).await.expect_err("it is not there");
-    assert_eq!(refused.code(), Some(Code::Unavailable), "{refused:?}");
-    eventually("it to say that it is not ready", || async {
-        client.is_ready().await.is_ok_and(|ready| !ready).then_some(())
-    })
-    .await;
-    fs::rename(&aside, &database).expect("renamed");
-    Follower::start(&server, input("r-more", "s-more", "Hello")).await.answer().await;
-    eventually("it to be ready", || async { client.is_ready().await.is_ok_and(|ready| ready).then_some(()) })
+    for session in [None, Some("s-refused".to_owned())] {
+        let server = used().await;
+        let client = Client::builder(server.url()).backoff(Backoff::NEVER).build().expect("a good address");
+        let (database, aside) = (server.file("agentloop.db"), server.file("aside.db"));
+        fs::rename(&database, &aside).expect("renamed");
+        let refused = RunInput { session_id: session, ..large("refused") };
+        let refused = started(&client, refused).await.expect_err("it is not there");
+        assert_eq!(refused.code(), Some(Code::Unavailable), "{refused:?}");
+        eventually("it to say that it is not ready", || async {
+            client.is_ready().await.is_ok_and(|ready| !ready).then_some(())
+        })
         .await;
+        fs::rename(&aside, &database).expect("renamed");
+        Follower::start(&server, input("r-more", "s-more", "Hello")).await.answer().await;
+        eventually("it to be ready", || async {
+            client.is_ready().await.is_ok_and(|ready| ready).then_some(())
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{RunId, SessionId, TenantId};
+use agentloop_core::id::{SessionId, TenantId};
 use agentloop_core::model::delta::Delta;
-use agentloop_server::engine::{Engine, EngineParts, StartRequest, StartedRun};
+use agentloop_core::time::Timestamp;
+use agentloop_server::clock::{Clock, SystemClock};
+use agentloop_server::engine::error::EngineError;
+use agentloop_server::engine::{Engine, EngineOptions, EngineParts, StartRequest, StartedRun};
 use agentloop_server::model::{Model, ModelError, ModelRequest};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{Append, JournalStore as _, StoreError};
@@ -16,7 +18,7 @@ use crate::support::answer::answer;
 use crate::support::intercepted::{Intercept, Intercepted};
 use crate::support::keeping::Keeping;
 use crate::support::one_model::one_model;
-use crate::support::start_request::start_request;
+use crate::support::start_request::named_request;
 
 /// The runs that were to be written, and if nobody had looked for them.
 #[derive(Default)]
@@ -41,13 +43,8 @@ impl Model for Quick {
 }
 
 async fn runs(engine: &Engine, session: &str, run: &str) -> StartedRun {
-    let spec = RunSpec { agent: "a".into(), model: "any/one".into(), ..RunSpec::default() };
-    let request = StartRequest {
-        run: Some(RunId::parse(run).expect("an id")),
-        session: Some(SessionId::parse(session).expect("an id")),
-        create_session: true,
-        ..start_request(spec, "speak")
-    };
+    let session = Some(SessionId::parse(session).expect("an id"));
+    let request = StartRequest { session, create_session: true, ..named_request(run) };
     let started = engine.start(request).await.expect("a run");
     engine.wait(&TenantId::local(), &started.run).await.expect("an end");
     started
@@ -68,4 +65,28 @@ async fn a_session_is_taken_for_new_if_the_one_before_was() {
     assert_eq!((&starts[2..4], &starts[4..6]), (&guessed_wrong[..], &looked_for[..]));
     assert_eq!(starts[6..], [("d1", true)]);
     assert!(runs(&engine, "e", "d1").await.joined, "its run is in another session");
+}
+
+struct Ahead;
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        Timestamp(SystemClock.now().0 + 3_600_000)
+    }
+}
+
+#[tokio::test]
+async fn a_run_of_a_server_whose_clock_is_ahead_is_joined_where_none_can_be_started() {
+    let store = Arc::new(Intercepted::new(Starts::default()).await);
+    let start =
+        |parts: EngineParts| parts.start(store.clone(), one_model(Quick), Arc::new(Keeping::default()));
+    let ahead = start(EngineParts { clock: Arc::new(Ahead), ..EngineParts::default() });
+    let made = runs(&ahead, "s", "r").await;
+    let options = EngineOptions { max_live_runs: 0, ..EngineOptions::default() };
+    let full = start(EngineParts { options, ..EngineParts::default() });
+    let other = full.start(named_request("other")).await;
+    assert!(matches!(other, Err(EngineError::TooManyRuns)), "{other:?}");
+    let joined = full.start(named_request("r")).await.expect("it is there");
+    assert_eq!((joined.joined, joined.session), (true, made.session));
+    assert_eq!(store.intercept.0.lock().len(), 1);
 }

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
-use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{RunId, Seq, TenantId};
 use agentloop_core::model::delta::Delta;
 use agentloop_core::run::event::{Event, Record};
@@ -14,20 +15,21 @@ use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::time::Millis;
 use agentloop_server::engine::error::EngineError;
 use agentloop_server::engine::feed::FeedItem;
-use agentloop_server::engine::{EngineOptions, EngineParts, StartRequest};
+use agentloop_server::engine::{Engine, EngineOptions, EngineParts};
 use agentloop_server::model::{Model, ModelError, ModelRequest};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{Append, JournalStore as _, StoreError};
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
+use tokio::runtime;
 use tokio::sync::Notify;
 
 use crate::support::answer::answer;
 use crate::support::intercepted::{Intercept, Intercepted};
 use crate::support::keeping::Keeping;
 use crate::support::one_model::one_model;
-use crate::support::patience::in_time;
-use crate::support::start_request::start_request;
+use crate::support::patience::PATIENCE;
+use crate::support::start_request::named_request;
 use crate::support::tool_call::tool_call;
 
 /// Writes that can be made to fail.
@@ -90,6 +92,22 @@ async fn flaky_store() -> Arc<Flaky> {
     Arc::new(Intercepted::new(FlakyWrites::default()).await)
 }
 
+/// An engine on such a store, whose model answers once the test allows it.
+struct Bed {
+    store: Arc<Flaky>,
+    engine: Engine,
+    called: Arc<Notify>,
+    may_speak: Arc<Notify>,
+}
+
+async fn bed(says: impl Into<Vec<Delta>>) -> Bed {
+    let store = flaky_store().await;
+    let model = Waiting::to_say(says);
+    let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
+    let engine = EngineParts::default().start(store.clone(), one_model(model), Arc::new(Keeping::default()));
+    Bed { store, engine, called, may_speak }
+}
+
 /// A model that answers once the test allows it.
 struct Waiting {
     called: Arc<Notify>,
@@ -116,20 +134,12 @@ impl Model for Waiting {
     }
 }
 
-fn request(run: &str) -> StartRequest {
-    let spec = RunSpec { agent: "a".into(), model: "any/one".into(), ..RunSpec::default() };
-    StartRequest { run: Some(RunId::parse(run).expect("an id")), ..start_request(spec, "speak") }
-}
-
 #[tokio::test]
 async fn a_failed_write_stops_the_run_until_the_store_is_back() {
-    let store = flaky_store().await;
-    let model = Waiting::to_say(answer("Said."));
-    let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
-    let engine = EngineParts::default().start(store.clone(), one_model(model), Arc::new(Keeping::default()));
+    let Bed { store, engine, called, may_speak } = bed(answer("Said.")).await;
     let tenant = TenantId::local();
 
-    let run = engine.start(request("r")).await.expect("a run").run;
+    let run = engine.start(named_request("r")).await.expect("a run").run;
     called.notified().await;
     store.intercept.broken.store(true, Ordering::SeqCst);
     may_speak.notify_one();
@@ -143,7 +153,7 @@ async fn a_failed_write_stops_the_run_until_the_store_is_back() {
     assert!(!said(&records), "{records:?}");
     let refused = engine.abort(&tenant, &run, AbortCause::Caller, "").await;
     assert!(matches!(refused, Err(EngineError::Store(StoreError::Unavailable { .. }))), "{refused:?}");
-    let refused = engine.start(request("other")).await;
+    let refused = engine.start(named_request("other")).await;
     assert!(matches!(refused, Err(EngineError::Store(StoreError::Unavailable { .. }))), "{refused:?}");
 
     store.intercept.broken.store(false, Ordering::SeqCst);
@@ -154,7 +164,7 @@ async fn a_failed_write_stops_the_run_until_the_store_is_back() {
     let records = store.records(&tenant, &run, Seq(0), 100).await.expect("reading works");
     assert!(said(&records));
     assert!(records.iter().zip(1..).all(|(record, at)| record.seq.0 == at), "dense from 1");
-    assert!(engine.start(request("other")).await.is_ok(), "what was refused left nothing behind");
+    assert!(engine.start(named_request("other")).await.is_ok(), "what was refused left nothing behind");
 }
 
 /// The owner's process was frozen while another owner claimed its run.
@@ -166,7 +176,7 @@ async fn an_owner_that_was_overtaken_writes_nothing_shows_nothing_and_offers_not
     let tools = Arc::new(Keeping::default());
     let engine = EngineParts::default().start(store.clone(), one_model(model), tools.clone());
     let tenant = TenantId::local();
-    let run = engine.start(request("r")).await.expect("a run").run;
+    let run = engine.start(named_request("r")).await.expect("a run").run;
     called.notified().await;
     let before = store.records(&tenant, &run, Seq(0), 100).await.expect("reading works");
     let subscription = engine.subscribe(&tenant, &run, Seq(0)).await.expect("subscribed");
@@ -194,12 +204,8 @@ async fn an_owner_that_was_overtaken_writes_nothing_shows_nothing_and_offers_not
 /// The owner's own write was made and its answer lost, so that the journal had gone on when it was made again.
 #[tokio::test]
 async fn a_run_whose_journal_went_on_is_loaded_again_and_ends() {
-    let store = flaky_store().await;
-    let model = Waiting::to_say(answer("hello"));
-    let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
-    let models = one_model(model);
-    let engine = EngineParts::default().start(store.clone(), models, Arc::new(Keeping::default()));
-    let run = engine.start(request("r")).await.expect("a run").run;
+    let Bed { store, engine, called, may_speak } = bed(answer("hello")).await;
+    let run = engine.start(named_request("r")).await.expect("a run").run;
     called.notified().await;
     store.intercept.overtaken.store(true, Ordering::SeqCst);
     may_speak.notify_one();
@@ -233,7 +239,7 @@ async fn a_run_whose_start_was_written_unheard_ends_with_its_caller() {
     let parts = EngineParts { options, ..EngineParts::default() };
     let engine = parts.start(store.clone(), one_model(model), Arc::new(Keeping::default()));
     store.intercept.deaf.store(true, Ordering::SeqCst);
-    let mut leaves = request("leaves");
+    let mut leaves = named_request("leaves");
     Arc::make_mut(&mut leaves.spec).cancel_on_disconnect = true;
     let refused = engine.start(leaves).await;
     assert!(matches!(refused, Err(EngineError::Store(StoreError::Unavailable { .. }))), "{refused:?}");
@@ -244,42 +250,41 @@ async fn a_run_whose_start_was_written_unheard_ends_with_its_caller() {
 
 #[tokio::test]
 async fn a_run_that_is_over_is_joined_although_nothing_can_be_written() {
-    let store = flaky_store().await;
-    let model = Waiting::to_say(answer("Said."));
-    model.may_speak.notify_one();
-    let engine = EngineParts::default().start(store.clone(), one_model(model), Arc::new(Keeping::default()));
-    let first = engine.start(request("r")).await.expect("a run");
+    let Bed { store, engine, may_speak, .. } = bed(answer("Said.")).await;
+    may_speak.notify_one();
+    let first = engine.start(named_request("r")).await.expect("a run");
     engine.wait(&TenantId::local(), &first.run).await.expect("an end");
     store.intercept.broken.store(true, Ordering::SeqCst);
-    let again = engine.start(request("r")).await.expect("it is there");
+    let again = engine.start(named_request("r")).await.expect("it is there");
     assert_eq!((again.run, again.joined), (first.run, true));
 }
 
-#[tokio::test]
-async fn a_wait_for_an_event_that_the_store_has_lost_ends() {
-    let store = flaky_store().await;
-    let model = Waiting::to_say(tool_call("pay"));
-    let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
-    let engine = EngineParts::default().start(store.clone(), one_model(model), Arc::new(Keeping::default()));
-    let mut asks = request("r");
-    Arc::make_mut(&mut asks.spec).tool_policy.require_approval_by_default = true;
-    let run = engine.start(asks).await.expect("a run").run;
-    called.notified().await;
-    store.intercept.lies.store(true, Ordering::SeqCst);
-    may_speak.notify_one();
-    let waited = in_time(engine.wait(&TenantId::local(), &run)).await;
+/// On a thread of its own: a wait that goes round would keep a bound beside it from being noticed.
+#[test]
+fn a_wait_for_an_event_that_the_store_has_lost_ends() {
+    let (ended, end) = mpsc::channel();
+    let waits = async || {
+        let Bed { store, engine, called, may_speak } = bed(tool_call("pay")).await;
+        let mut asks = named_request("r");
+        Arc::make_mut(&mut asks.spec).tool_policy.require_approval_by_default = true;
+        let run = engine.start(asks).await.expect("a run").run;
+        called.notified().await;
+        store.intercept.lies.store(true, Ordering::SeqCst);
+        may_speak.notify_one();
+        engine.wait(&TenantId::local(), &run).await
+    };
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    drop(thread::spawn(move || ended.send(runtime.block_on(waits()))));
+    let waited = end.recv_timeout(PATIENCE).expect("it ends");
     assert!(matches!(waited, Err(EngineError::Store(StoreError::Corrupt { .. }))), "{waited:?}");
 }
 
 /// Else each start of an outage would leave a run that is tried again until the store is back.
 #[tokio::test]
 async fn while_a_run_is_tried_again_others_are_looked_up_before_they_start() {
-    let store = flaky_store().await;
-    let model = Waiting::to_say(answer("Said."));
-    let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
-    let engine = EngineParts::default().start(store.clone(), one_model(model), Arc::new(Keeping::default()));
+    let Bed { store, engine, called, may_speak } = bed(answer("Said.")).await;
     let blind_starts = || store.intercept.blind_starts.load(Ordering::SeqCst);
-    let run = engine.start(request("r")).await.expect("a run").run;
+    let run = engine.start(named_request("r")).await.expect("a run").run;
     called.notified().await;
     assert_eq!(blind_starts(), 1);
     store.intercept.broken.store(true, Ordering::SeqCst);
@@ -287,7 +292,7 @@ async fn while_a_run_is_tried_again_others_are_looked_up_before_they_start() {
     while engine.live_runs() > 0 {
         tokio::task::yield_now().await;
     }
-    let refused = engine.start(request("s")).await;
+    let refused = engine.start(named_request("s")).await;
     assert!(matches!(refused, Err(EngineError::Store(StoreError::Unavailable { .. }))), "{refused:?}");
     assert_eq!(blind_starts(), 1);
     store.intercept.broken.store(false, Ordering::SeqCst);
@@ -299,12 +304,8 @@ async fn while_a_run_is_tried_again_others_are_looked_up_before_they_start() {
 
 #[tokio::test]
 async fn a_caller_that_leaves_while_the_store_is_away_takes_its_run_with_it() {
-    let store = flaky_store().await;
-    let model = Waiting::to_say([]);
-    let called = model.called.clone();
-    let models = one_model(model);
-    let engine = EngineParts::default().start(store.clone(), models, Arc::new(Keeping::default()));
-    let run = engine.start(request("r")).await.expect("a run").run;
+    let Bed { store, engine, called, .. } = bed([]).await;
+    let run = engine.start(named_request("r")).await.expect("a run").run;
     called.notified().await;
     store.intercept.broken.store(true, Ordering::SeqCst);
     engine.clone().abort_later(TenantId::local(), run.clone(), AbortCause::Disconnect);
@@ -314,8 +315,8 @@ async fn a_caller_that_leaves_while_the_store_is_away_takes_its_run_with_it() {
 }
 
 /// Keeps a paused clock from going on by itself while the runtime waits for the store's thread.
-fn hold_clock() -> std::sync::mpsc::Sender<()> {
-    let (held, until_dropped) = std::sync::mpsc::channel();
+fn hold_clock() -> mpsc::Sender<()> {
+    let (held, until_dropped) = mpsc::channel();
     drop(tokio::task::spawn_blocking(move || until_dropped.recv()));
     held
 }
@@ -346,7 +347,7 @@ async fn the_wait_of_a_retry_begins_anew_once_the_run_has_gone_on() {
     let (models, tools) = (one_model(model), Arc::new(Keeping::default()));
     let engine = EngineParts::default().start(store.clone(), models, tools.clone());
     let tenant = TenantId::local();
-    let run = engine.start(request("r")).await.expect("a run").run;
+    let run = engine.start(named_request("r")).await.expect("a run").run;
     called.notified().await;
     store.intercept.broken.store(true, Ordering::SeqCst);
     may_speak.notify_one();
@@ -384,7 +385,7 @@ async fn the_wait_of_a_run_that_fails_at_the_same_event_each_time_goes_on_to_gro
     let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
     let models = one_model(model);
     let engine = EngineParts::default().start(store.clone(), models, Arc::new(Keeping::default()));
-    engine.start(request("r")).await.expect("a run");
+    engine.start(named_request("r")).await.expect("a run");
     let mut waits = Vec::new();
     called.notified().await;
     for _ in 0..5 {

@@ -9,6 +9,22 @@ use crate::engine::error::EngineError;
 use crate::engine::session::request::{Author, OnBusy, StartedRun};
 use crate::store::RunRow;
 
+/// The run that an earlier request led to.
+#[derive(Debug)]
+pub(in crate::engine) struct Earlier {
+    /// Its row.
+    pub(in crate::engine) row: RunRow,
+    /// True if the earlier request steered it.
+    steered: bool,
+}
+
+impl Earlier {
+    /// The result of a request that joins it.
+    pub(in crate::engine) fn join(self) -> StartedRun {
+        StartedRun { run: self.row.run, session: self.row.session, joined: true, steered: self.steered }
+    }
+}
+
 impl Engine {
     /// The run that the same request started or steered before. `None` if the request is new.
     ///
@@ -24,7 +40,7 @@ impl Engine {
         author: &Author,
     ) -> Result<Option<StartedRun>, EngineError> {
         self.check_running()?;
-        self.find_started(tenant, run, digest, on_busy, author).await
+        Ok(self.find_started(tenant, run, digest, on_busy, author).await?.map(Earlier::join))
     }
 
     /// The run with this id, or the run that a request with this id steered.
@@ -45,7 +61,7 @@ impl Engine {
                 return Err(EngineError::RunNotFound);
             }
             self.check_own(tenant, &row.session)?;
-            return Ok(StartedRun { run: row.run, session: row.session, joined: true, steered: false });
+            return Ok(Earlier { row, steered: false }.join());
         }
         let (run, _) = self.store().steered(tenant, id).await?.ok_or(EngineError::RunNotFound)?;
         let row = self.store().run(tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
@@ -54,7 +70,7 @@ impl Engine {
             return Err(EngineError::RunNotFound);
         }
         self.check_own(tenant, &row.session)?;
-        Ok(StartedRun { run, session: row.session, joined: true, steered: true })
+        Ok(Earlier { row, steered: true }.join())
     }
 
     /// The last seq of the run that a request refers to. That is the run with its id, the run that it steered, or the live
@@ -92,18 +108,20 @@ impl Engine {
         digest: &Digest,
         on_busy: OnBusy,
         author: &Author,
-    ) -> Result<Option<StartedRun>, EngineError> {
+    ) -> Result<Option<Earlier>, EngineError> {
         if let Some(row) = self.store().run(tenant, id).await? {
             if !author.may_use(row.created_by.as_deref()) {
                 audit::denied(OTHERS_RUN);
                 return Err(EngineError::IdReused);
             }
-            let started = join(row, digest)?;
-            self.check_own(tenant, &started.session)?;
-            if on_busy == OnBusy::Interrupt {
-                self.advance_queue_later(tenant, &started.session);
+            if row.request_digest != *digest {
+                return Err(EngineError::IdReused);
             }
-            return Ok(Some(started));
+            self.check_own(tenant, &row.session)?;
+            if on_busy == OnBusy::Interrupt {
+                self.advance_queue_later(tenant, &row.session);
+            }
+            return Ok(Some(Earlier { row, steered: false }));
         }
         let Some((run, steered)) = self.store().steered(tenant, id).await? else { return Ok(None) };
         if steered != *digest {
@@ -115,14 +133,6 @@ impl Engine {
             return Err(EngineError::IdReused);
         }
         self.check_own(tenant, &row.session)?;
-        Ok(Some(StartedRun { run, session: row.session, joined: true, steered: true }))
-    }
-}
-
-fn join(row: RunRow, digest: &Digest) -> Result<StartedRun, EngineError> {
-    if row.request_digest == *digest {
-        Ok(StartedRun { run: row.run, session: row.session, joined: true, steered: false })
-    } else {
-        Err(EngineError::IdReused)
+        Ok(Some(Earlier { row, steered: true }))
     }
 }

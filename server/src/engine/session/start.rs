@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use agentloop_core::id::RunKey;
-use agentloop_core::time::Timestamp;
 use tokio::time::timeout;
 
 use crate::audit;
@@ -11,6 +10,7 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::memory::{RESPONSE_BYTES, RUN_BYTES};
 use crate::engine::run::table::{Lookup, StartPermit};
+use crate::engine::session::join::Earlier;
 use crate::engine::session::request::{OnBusy, StartRequest, StartedRun};
 use crate::memory::Charge;
 use crate::store::{StartIds, StartView, StoreError};
@@ -80,9 +80,9 @@ impl Engine {
             };
             let is_blind = view.is_blind;
             if view.is_known
-                && let Some(started) = self.find_known(&request).await?
+                && let Some(earlier) = self.find_known(&request).await?
             {
-                return Ok(started);
+                return Ok(earlier.join());
             }
             let permit = match found {
                 // The live run was deleted with its session a moment ago.
@@ -99,22 +99,25 @@ impl Engine {
                 Err(error) => error,
                 Ok(started) => return Ok(started),
             };
-            if matches!(error, EngineError::Store(StoreError::Unavailable { .. })) {
+            let is_unheard = matches!(error, EngineError::Store(StoreError::Unavailable { .. }));
+            if is_unheard {
                 // The write may have reached the store. The retry starts the run then.
                 self.retry_later(key);
             } else if is_blind && request.session.is_some() {
                 // Messages for a session that is there may need no place.
                 continue;
             }
-            // A run that is there may be joined all the same.
-            let known = if is_blind { self.look_at_last(&request, began).await } else { Ok(None) };
-            return known?.ok_or(error);
+            // A run that is there may be joined all the same. One that has begun since then is that of the write: it may be
+            // seen already, and be lost again, with a file that was moved, or to a standby that did not get it.
+            let known = if is_blind { self.look_at_last(&request).await? } else { None };
+            let known = known.filter(|earlier| !is_unheard || earlier.row.created_at < began);
+            return known.map(Earlier::join).ok_or(error);
         }
         Err(EngineError::Store(StoreError::SessionMoved))
     }
 
     /// The run that an earlier request with the same id started or steered.
-    async fn find_known(&self, request: &StartRequest) -> Result<Option<StartedRun>, EngineError> {
+    async fn find_known(&self, request: &StartRequest) -> Result<Option<Earlier>, EngineError> {
         let StartRequest { tenant, digest, on_busy, author, .. } = request;
         match &request.run {
             Some(id) => self.find_started(tenant, id, digest, *on_busy, author).await,
@@ -122,20 +125,12 @@ impl Engine {
         }
     }
 
-    /// The run that a request with the same id started or steered, after the write of this one has failed. That one's error tells
-    /// more than a second failure of the store. A run that has begun since then is the one of that write. It may be seen already,
-    /// and be lost again: with a file that was moved, or to a standby that did not get it.
-    async fn look_at_last(
-        &self,
-        request: &StartRequest,
-        began: Timestamp,
-    ) -> Result<Option<StartedRun>, EngineError> {
+    /// The run that a request with the same id started or steered, after this one has failed. Its error tells more than a
+    /// second failure of the store.
+    async fn look_at_last(&self, request: &StartRequest) -> Result<Option<Earlier>, EngineError> {
         let look = async {
             let view = self.start_view(request).await?;
-            let found = if view.is_known { self.find_known(request).await? } else { None };
-            let Some(started) = found else { return Ok(None) };
-            let row = self.store().run(&request.tenant, &started.run).await?;
-            Ok(row.filter(|row| row.created_at < began).map(|_| started))
+            if view.is_known { self.find_known(request).await } else { Ok(None) }
         };
         match timeout(LAST_LOOK, look).await {
             Ok(Err(EngineError::Store(StoreError::Unavailable { .. }))) | Err(_) => Ok(None),

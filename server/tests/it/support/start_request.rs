@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::TenantId;
+use agentloop_core::id::{RunId, TenantId};
 use agentloop_core::message::{Message, Role};
 use agentloop_core::tool::Digest;
 use agentloop_server::engine::{Author, OnBusy, StartRequest};
@@ -23,4 +23,10 @@ pub(crate) fn start_request(spec: RunSpec, prompt: &str) -> StartRequest {
         traceparent: None,
         imports: false,
     }
+}
+
+/// As [`start_request`], with an id of the caller's for the run.
+pub(crate) fn named_request(run: &str) -> StartRequest {
+    let spec = RunSpec { agent: "a".into(), model: "any/one".into(), ..RunSpec::default() };
+    StartRequest { run: Some(RunId::parse(run).expect("an id")), ..start_request(spec, "speak") }
 }

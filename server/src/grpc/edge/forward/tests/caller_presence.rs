@@ -10,12 +10,6 @@ fn ends_with_caller() -> wire::RunInput {
     with_policy(wire::DisconnectPolicy::Cancel)
 }
 
-fn event(seq: u64) -> NextFrame {
-    let (run_id, session_id) = ("r".to_owned(), "s".to_owned());
-    let event = wire::RunEvent { seq, run_id, session_id, ..Default::default() };
-    frame(&wire::RunStreamResponse { event: Some(event) })
-}
-
 type Events = tonic::Streaming<wire::RunStreamResponse>;
 
 /// Opens a stream, of which the first event is read. Returns also what tells when its owner has dropped it.

@@ -2,6 +2,7 @@
 
 mod caller_presence;
 mod earlier;
+mod leaving;
 mod moves;
 mod port;
 mod refusals;
@@ -106,6 +107,13 @@ fn frame(message: &impl Message) -> NextFrame {
     let message = message.encode_to_vec();
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     Ok(Frame::data(Bytes::from([&[0], length.as_slice(), &message].concat())))
+}
+
+/// A frame with an event of the run `r` in the session `s`.
+fn event(seq: u64) -> NextFrame {
+    let (run_id, session_id) = ("r".to_owned(), "s".to_owned());
+    let event = wire::RunEvent { seq, run_id, session_id, ..Default::default() };
+    frame(&wire::RunStreamResponse { event: Some(event) })
 }
 
 /// The next message of a stream that sends each in a frame of its own.

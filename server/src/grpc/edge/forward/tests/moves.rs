@@ -7,12 +7,6 @@ use tonic::Streaming;
 use super::*;
 use crate::grpc::status::{look_again, retryable};
 
-fn event(seq: u64) -> NextFrame {
-    let (run_id, session_id) = ("r".to_owned(), "s".to_owned());
-    let event = wire::RunEvent { seq, run_id, session_id, ..Default::default() };
-    frame(&wire::RunStreamResponse { event: Some(event) })
-}
-
 fn elsewhere() -> Status {
     look_again("the session is another replica's")
 }

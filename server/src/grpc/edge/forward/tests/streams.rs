@@ -11,12 +11,6 @@ use super::*;
 use crate::cluster::DEPOSED_AFTER;
 use crate::grpc::edge::forward::wire::metadata::LOOK_AGAIN;
 
-fn event(seq: u64) -> NextFrame {
-    let event =
-        wire::RunEvent { seq, run_id: "r".to_owned(), session_id: "s".to_owned(), ..Default::default() };
-    frame(&wire::RunStreamResponse { event: Some(event) })
-}
-
 fn well() -> NextFrame {
     end_with(&Status::ok(""))
 }

@@ -207,7 +207,9 @@ fn channel(peer: &Peer, tls: Option<&LinkTls>) -> Result<Channel, tonic::transpo
         .keep_alive_while_idle(true)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(LINK_WINDOW_BYTES)
-        .http2_max_header_list_size(HEADERS_BYTES_MAX);
+        .http2_max_header_list_size(HEADERS_BYTES_MAX)
+        // Late frames of streams that callers have left count as errors.
+        .http2_max_local_error_reset_streams(None);
     if let Some(tls) = tls {
         let config = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(&tls.ca))

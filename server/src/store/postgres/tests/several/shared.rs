@@ -164,7 +164,9 @@ async fn a_start_at_one_replica_sees_a_rule_of_another() {
     assert_eq!(b.start_view(&tenant(), ids).await.unwrap().rules, Some(Vec::new()));
     let mut owner = Owner::started(&shared(&a), "t", "r").await;
     owner.remembers_deny(0, RememberScope::Tenant).await;
+    assert!(b.blind_start(&tenant()).is_some(), "the store does not know it yet");
     assert_eq!(b.start_view(&tenant(), ids).await.unwrap().rules, None, "they are to be read");
+    assert_eq!(b.blind_start(&tenant()), None);
 }
 
 /// After that, starts of its tenant look first, until there is no rule any more.
