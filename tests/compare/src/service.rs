@@ -158,6 +158,7 @@ pub(crate) async fn serve(port: u16, model: &str) -> Result<(), Box<dyn Error>> 
     let socket = TcpSocket::new_v4()?;
     // Connections have it from the socket that accepts them.
     socket.set_nodelay(true)?;
+    socket.set_reuseaddr(true)?;
     socket.bind(([127, 0, 0, 1], port).into())?;
     let listener = socket.listen(1024)?;
     HttpServer::new(Endpoint::builder().bind(agent).bind(Tool).build()).serve(listener).await;
