@@ -329,7 +329,8 @@ async fn first_deltas(clients: [&Client; 2], sessions: &[String]) -> [f64; 2] {
                     waited.get_or_insert_with(|| began.elapsed());
                 }
             }
-            waits.push(waited.expect("a delta"));
+            // A run may be over before its stream is open. Then it has no work in progress to show.
+            waits.extend(waited);
         }
     }
     waits.map(|mut waits| {
