@@ -107,8 +107,8 @@ impl Engine {
                 // Messages for a session that is there may need no place.
                 continue;
             }
-            // A run that is there may be joined all the same. One that has begun since then is that of the write: it may be
-            // seen already, and be lost again, with a file that was moved, or to a standby that did not get it.
+            // A run that is there may be joined all the same. One that has begun since then is that of the write. It may be
+            // seen already, and be lost again: with a file that was moved, or to a standby that did not get it.
             let known = if is_blind { self.look_at_last(&request).await? } else { None };
             let known = known.filter(|earlier| !is_unheard || earlier.row.created_at < began);
             return known.map(Earlier::join).ok_or(error);

@@ -51,7 +51,7 @@ async fn serve_late(mut way: TcpStream) {
                 write_frame(&mut way, HEADERS, END_HEADERS, stream, RESPONSE_HEADERS).await;
                 write_frame(&mut way, DATA, 0, stream, &event).await;
             }
-            // What comes late is answered with another one.
+            // The client answers a late frame with another reset.
             RST_STREAM if left.insert(stream) => write_frame(&mut way, DATA, 0, stream, &event).await,
             _ => {}
         }
