@@ -1,6 +1,8 @@
 //! A store that fails in the middle of a run. Nothing is shown that is not stored, and the run continues when the store
 //! is back.
 
+#![expect(clippy::disallowed_methods, reason = "a test starts a thread of its own")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
