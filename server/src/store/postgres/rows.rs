@@ -42,6 +42,12 @@ pub(in crate::store::postgres) fn is_lost(error: &Error) -> bool {
     }
 }
 
+/// True if rows are there, or are not as the writer has known them.
+pub(in crate::store::postgres) fn contradicts(error: &Error) -> bool {
+    // 23505: a row with this key is there.
+    code(error).is_some_and(|code| code == "23505" || code == DIFFERS)
+}
+
 /// An error of SQL as an error of the store. `what` names the row or list that was read or written.
 pub(in crate::store::postgres) fn failure(what: impl std::fmt::Display, error: &Error) -> StoreError {
     let damaged = matches!(error, Error::ColumnDecode { .. } | Error::Decode(_))

@@ -87,6 +87,73 @@ async fn a_commit_of_many_appends_is_one_trip() {
     }
 }
 
+/// Starts a run whose caller takes its ids for new. The session is one that this writer has not seen.
+async fn starts_blind(store: &Arc<PostgresStore>, run: &str, session: &str) -> Result<(), StoreError> {
+    let mut owner = Owner::new(&shared(store), session, run);
+    let mut append = owner.creation();
+    append.create.as_mut().unwrap().is_blind = true;
+    owner.write(append).await
+}
+
+#[tokio::test]
+async fn starts_that_are_guessed_to_be_new_are_one_trip() {
+    let Some(mut schema) = Schema::new().await else { return };
+    schema.options.search = false;
+    let wire = Wire::to(&schema.options).await;
+    let store = replica(&Schema { options: wire.options.clone() }).await;
+    let start = |no: usize| {
+        let (store, trips) = (store.clone(), wire.trips());
+        let wire = &wire;
+        async move {
+            starts_blind(&store, &format!("r{no}"), &format!("s{no}")).await.unwrap();
+            wire.trips() - trips
+        }
+    };
+    let mut least = usize::MAX;
+    for no in 0..ROUNDS {
+        least = least.min(start(no).await);
+    }
+    assert_eq!(least, 1);
+    // After a wrong guess it looks, for a while.
+    assert!(matches!(starts_blind(&store, "r0", "s").await, Err(StoreError::RunExists)));
+    assert!(start(ROUNDS).await >= 2);
+    let mut least = usize::MAX;
+    for no in ROUNDS..4 * ROUNDS {
+        least = least.min(start(no + 1).await);
+    }
+    assert_eq!(least, 1);
+}
+
+#[tokio::test]
+async fn a_wrong_guess_is_refused_and_the_neighbours_of_its_commit_are_written() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    starts_blind(&store, "there", "s").await.unwrap();
+    let runs = ["one", "there", "two", "three"];
+    let before = store.stats();
+    let start = |run: &'static str| {
+        let store = &store;
+        async move { starts_blind(store, run, &format!("of-{run}")).await }
+    };
+    let replies = join_all(runs.map(start)).await;
+    let commits = store.stats().commits - before.commits;
+    assert!(matches!(replies[..], [Ok(()), Err(StoreError::RunExists), Ok(()), Ok(())]), "{replies:?}");
+    assert!(commits < 3, "they are not written one by one: {commits}");
+    starts_blind(&store, "four", "of-four").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_that_was_taken_for_new_is_found() {
+    let Some(schema) = Schema::new().await else { return };
+    let store = schema.open().await;
+    starts_blind(&store, "one", "s").await.unwrap();
+    drop(store);
+    // Another writer has not seen it.
+    let store = schema.open().await;
+    assert!(matches!(starts_blind(&store, "two", "s").await, Err(StoreError::SessionMoved)));
+    starts_blind(&store, "two", "another").await.unwrap();
+}
+
 #[tokio::test]
 async fn a_cut_connection_is_replaced() {
     let Some(schema) = Schema::new().await else { return };

@@ -10,6 +10,7 @@ use crate::store::postgres::connect::settings;
 use crate::store::postgres::read::PostgresDialect;
 use crate::store::postgres::write::append::{SELECT_HEADS, SELECT_HEADS_OF_BLIND};
 use crate::store::postgres::write::connection::with_new_plans;
+use crate::store::postgres::write::statement::GUESSED;
 use crate::store::sql::read::session_of_user_query;
 
 /// A schema with all tables, and a connection to it with the settings of the writer.
@@ -51,14 +52,20 @@ async fn of_a_users_sessions_only_the_one_that_is_wanted_is_completed() {
 #[tokio::test]
 async fn what_a_blind_start_may_have_overlooked_is_found_by_its_key() {
     let Some((_schema, mut db)) = to_plan_in().await else { return };
-    db.execute(sqlx::AssertSqlSafe(format!("PREPARE heads AS {SELECT_HEADS_OF_BLIND}"))).await.unwrap();
-    let plan = plan(&mut db).await;
-    for by_key in
-        ["(tenant = j.tenant) AND (request_id = j.run_id)", "(tenant = j.tenant) AND (session_id IS NULL)"]
-    {
-        assert!(plan.contains(by_key), "{plan}");
+    let guessed = GUESSED.replace("$107", "$1").replace("$108", "$2");
+    for sql in [SELECT_HEADS_OF_BLIND.to_owned(), format!("SELECT true{guessed}")] {
+        let sql = format!("PREPARE heads (text[], text[], text[]) AS {sql}");
+        db.execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
+        let plan = plan(&mut db).await;
+        for by_key in [
+            "(tenant = j.tenant) AND (request_id = j.run_id)",
+            "(tenant = j.tenant) AND (session_id IS NULL)",
+        ] {
+            assert!(plan.contains(by_key), "{plan}");
+        }
+        assert!(!plan.contains("hashed SubPlan"), "{plan}");
+        db.execute("DEALLOCATE heads").await.unwrap();
     }
-    assert!(!plan.contains("hashed SubPlan"), "{plan}");
 }
 
 /// The tables have 20,000 rows of one tenant, and no statistics.

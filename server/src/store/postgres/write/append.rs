@@ -13,13 +13,25 @@ use crate::store::support::append::{
     SessionHead, SessionInCommit, SessionValues, WriterCache,
 };
 
+/// True if the blind start `j` has overlooked something. In place of these queries, PostgreSQL might read whole tables for an
+/// EXISTS.
+macro_rules! has_overlooked {
+    () => {
+        "coalesce(
+        (SELECT true FROM steers AS k WHERE k.tenant = j.tenant AND k.request_id = j.run_id LIMIT 1),
+        (SELECT true FROM remembered_rules AS m WHERE m.tenant = j.tenant AND m.session_id IS NULL LIMIT 1),
+        false)"
+    };
+}
+pub(in crate::store::postgres) use has_overlooked;
+
 /// The rows of runs and sessions that appends are checked against. `$more` is columns more.
 macro_rules! select_heads {
-    ($more:literal) => {
+    ($($more:tt)*) => {
         concat!(
             "SELECT j.place, t.run_no, t.epoch, t.last_seq, t.queue_no, o.session_id, s.session_no, s.last_entry,
                     s.live_run_no, s.last_queue_no, s.updated_at, live.run_id AS live_run",
-            $more,
+            $($more)*,
             "
     FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS j (tenant, run_id, session_id, place)
     LEFT JOIN runs AS r ON r.tenant = j.tenant AND r.run_id = j.run_id
@@ -34,15 +46,9 @@ macro_rules! select_heads {
 /// For appends of which none is of a blind start.
 pub(in crate::store::postgres) const SELECT_HEADS: &str = select_heads!("");
 
-/// For others. Tells too if a blind start has overlooked something. In place of these queries, PostgreSQL might read whole tables
-/// for an EXISTS.
-pub(in crate::store::postgres) const SELECT_HEADS_OF_BLIND: &str = select_heads!(
-    ",
-    coalesce(
-        (SELECT true FROM steers AS k WHERE k.tenant = j.tenant AND k.request_id = j.run_id LIMIT 1),
-        (SELECT true FROM remembered_rules AS m WHERE m.tenant = j.tenant AND m.session_id IS NULL LIMIT 1),
-        false) AS overlooked"
-);
+/// For others. Tells too if a blind start has overlooked something.
+pub(in crate::store::postgres) const SELECT_HEADS_OF_BLIND: &str =
+    select_heads!(", ", has_overlooked!(), " AS overlooked");
 
 /// The appends of a commit: which are accepted, and the rows as they are then.
 pub(in crate::store::postgres) struct CommitPlan<'a> {
@@ -55,9 +61,12 @@ pub(in crate::store::postgres) struct CommitPlan<'a> {
     pub(in crate::store::postgres) documents: Vec<Option<i64>>,
     /// The rows with everything that is accepted.
     pub(in crate::store::postgres) rows: CommitRows<'a>,
+    /// Blind starts for which nothing was read. The write is refused if one of them has overlooked something.
+    pub(in crate::store::postgres) guessed: Vec<&'a EncodedAppend>,
 }
 
-/// Checks appends. Reads only the rows that are not in the cache. `numbers` are those that were given out last.
+/// Checks appends. Reads only the rows that are not in the cache, and of blind starts none if it `guesses`. `numbers` are those
+/// that were given out last.
 ///
 /// # Errors
 /// SQL's own.
@@ -66,9 +75,10 @@ pub(in crate::store::postgres) async fn plan<'a>(
     cache: &mut WriterCache,
     numbers: LastNumbers,
     appends: &[&'a EncodedAppend],
+    guesses: bool,
 ) -> Result<CommitPlan<'a>, Error> {
     cache.set_numbers(numbers);
-    let CachedRows { mut rows, missing } = cache.rows(appends);
+    let CachedRows { mut rows, missing, guessed } = cache.rows(appends, guesses);
     if !missing.is_empty() {
         read_rows(db, &missing, &mut rows).await?;
     }
@@ -83,7 +93,7 @@ pub(in crate::store::postgres) async fn plan<'a>(
         .collect();
     rows.collect_specs(|digest| cache.has_spec(digest));
     let documents = rows.number_documents(&accepted);
-    Ok(CommitPlan { replies, accepted, sessions_before, documents, rows })
+    Ok(CommitPlan { replies, accepted, sessions_before, documents, rows, guessed })
 }
 
 /// Adds the rows of these appends' runs and sessions.

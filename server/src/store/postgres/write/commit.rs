@@ -52,7 +52,7 @@ fn query<'a>(
     let query = entries(plan, events(plan, query));
     let query = questions(plan, steers(plan, query));
     let query = blobs(plan, todos(plan, jobs(plan, rules(plan, query))));
-    sessions_before(plan, specs(plan, query))
+    guessed(plan, sessions_before(plan, specs(plan, query)))
 }
 
 type Bound<'q> = Query<'q, Postgres, PgArguments>;
@@ -401,4 +401,10 @@ fn sessions_before<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
     let (entries, live_runs): (Vec<_>, Vec<_>) =
         before.map(|session| (session.last_entry, session.live_run)).unzip();
     query.bind(entries).bind(live_runs)
+}
+
+fn guessed<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
+    let (tenants, ids): (Vec<_>, Vec<_>) =
+        plan.guessed.iter().map(|append| (append.run.tenant.as_str(), append.run.run.as_str())).unzip();
+    query.bind(tenants).bind(ids)
 }

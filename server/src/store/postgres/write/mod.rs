@@ -10,7 +10,7 @@ pub(super) mod ops;
 pub(super) mod own;
 pub(super) mod put_off;
 pub(super) mod sessions;
-mod statement;
+pub(super) mod statement;
 pub(super) mod task;
 mod transaction;
 mod wait;

@@ -6,7 +6,7 @@
 use sqlx::AssertSqlSafe;
 
 use crate::store::postgres::owner::ServerKind;
-use crate::store::postgres::write::append::CommitPlan;
+use crate::store::postgres::write::append::{CommitPlan, has_overlooked};
 use crate::store::support::append::EncodedAppend;
 
 /// The fence. All other parts refer to it.
@@ -123,7 +123,20 @@ blobs_in AS (
 /// The outcome. It has no row if the fence holds this server off.
 const OUTCOME: &str = "
 SELECT agentloop_must((SELECT count(*) FROM states_up) = cardinality($45::bigint[]), 'a run')
-   AND agentloop_must((SELECT count(*) FROM sessions_up) = cardinality($14::bigint[]), 'a session') AS is_written
+   AND agentloop_must((SELECT count(*) FROM sessions_up) = cardinality($14::bigint[]), 'a session') AS is_written";
+
+/// The end of the outcome where starts were guessed to be new: nobody has looked for anything of theirs.
+pub(in crate::store::postgres) const GUESSED: &str = concat!(
+    ",
+    agentloop_must((
+        SELECT count(*) = 0 FROM unnest($107::text[], $108::text[]) AS j (tenant, run_id)
+        WHERE ",
+    has_overlooked!(),
+    "), 'a start')"
+);
+
+/// The end of the statement.
+const FROM_FENCE: &str = "
 FROM fence";
 
 /// The groups of parts that a commit needs beside [`CHANGES`].
@@ -133,6 +146,7 @@ pub(super) struct Needs {
     questions: bool,
     specs: bool,
     others: bool,
+    guessed: bool,
     server: ServerKind,
 }
 
@@ -150,6 +164,7 @@ impl Needs {
                 let is_empty = append.steers.is_empty() && append.jobs.is_empty();
                 !(is_empty && append.todos.is_empty() && append.blobs.is_empty())
             }),
+            guessed: !plan.guessed.is_empty(),
             server,
         }
     }
@@ -166,6 +181,8 @@ pub(super) fn text(needs: Needs) -> AssertSqlSafe<String> {
         (needs.specs && needs.server == ServerKind::Replica, NOTED_SPECS),
         (needs.others, OTHERS),
         (true, OUTCOME),
+        (needs.guessed, GUESSED),
+        (true, FROM_FENCE),
     ];
     AssertSqlSafe(groups.into_iter().filter_map(|(is_needed, sql)| is_needed.then_some(sql)).collect())
 }
@@ -206,11 +223,11 @@ mod tests {
     }
 
     fn all_needs() -> impl Iterator<Item = Needs> {
-        (0..32_u8).map(|bits| {
-            let [new_runs, questions, specs, others, is_replica] =
-                [1, 2, 4, 8, 16].map(|bit| bits & bit != 0);
+        (0..64_u8).map(|bits| {
+            let [new_runs, questions, specs, others, guessed, is_replica] =
+                [1, 2, 4, 8, 16, 32].map(|bit| bits & bit != 0);
             let server = if is_replica { ServerKind::Replica } else { ServerKind::Alone };
-            Needs { new_runs, questions, specs, others, server }
+            Needs { new_runs, questions, specs, others, guessed, server }
         })
     }
 

@@ -52,6 +52,8 @@ pub(super) enum AttemptError {
     BrokenOff,
     /// Another server has taken the database over. Nothing is written.
     Fenced,
+    /// A start that was taken for new is there, or has overlooked something. Nothing is written.
+    GuessedWrong,
 }
 
 impl From<Error> for AttemptError {
@@ -320,6 +322,10 @@ impl Writer {
                         AttemptError::Refused(error) => {
                             tracing::warn!(%error, writes = requests.len(), "a commit was refused");
                             return Err(CommitError::of_response(error));
+                        }
+                        AttemptError::GuessedWrong => {
+                            self.cache.clear_after_wrong_guess();
+                            continue;
                         }
                         AttemptError::Fenced => return Err(CommitError::Unknown(self.fenced())),
                         AttemptError::BrokenOff => return Err(CommitError::Unknown(broken_off())),

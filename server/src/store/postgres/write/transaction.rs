@@ -52,7 +52,7 @@ impl Writer {
         if self.patience == LockPatience::Batch
             && let Some(appends) = only_appends(requests)
         {
-            let written = self.write_appends(db, &appends, batch).await?;
+            let written = self.write_appends(db, &appends, batch, true).await?;
             if written.is_any {
                 self.acknowledged = batch;
             }
@@ -73,15 +73,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes appends by one statement.
+    /// Writes appends by one statement. `guesses`: the commit can be carried out again, if a blind start has overlooked something.
     async fn write_appends(
         &mut self,
         db: &mut PgConnection,
         appends: &[&EncodedAppend],
         batch: i64,
+        guesses: bool,
     ) -> Result<WrittenAppends, AttemptError> {
         self.forget_old_specs();
-        let plan = in_time(append::plan(db, &mut self.cache, self.numbers, appends)).await?;
+        let plan = in_time(append::plan(db, &mut self.cache, self.numbers, appends, guesses)).await?;
         // They are not given out again, whatever becomes of the commit.
         self.numbers = plan.rows.last;
         if plan.accepted.is_empty() {
@@ -97,6 +98,9 @@ impl Writer {
             Ok(None) => Err(AttemptError::Fenced),
             Err(error) if rows::is_lost(&error) => {
                 Err(AttemptError::Lost { error, replies: Some(replies_of(plan.replies).collect()) })
+            }
+            Err(error) if !plan.guessed.is_empty() && rows::contradicts(&error) => {
+                Err(AttemptError::GuessedWrong)
             }
             Err(error) => Err(AttemptError::Refused(error)),
         }
@@ -138,7 +142,7 @@ impl Writer {
                     replies.push(if op.is_long() { writing.await? } else { in_time(writing).await? });
                 }
                 WriteGroup::Appends(appends) => {
-                    replies.extend(self.write_appends(db, &appends, batch).await?.replies);
+                    replies.extend(self.write_appends(db, &appends, batch, false).await?.replies);
                 }
             }
         }

@@ -41,7 +41,7 @@ pub(in crate::store::sqlite) async fn plan<'a>(
     cache: &WriterCache,
     appends: &[&'a EncodedAppend],
 ) -> Result<CommitPlan<'a>, sqlx::Error> {
-    let CachedRows { mut rows, missing } = cache.rows(appends);
+    let CachedRows { mut rows, missing, .. } = cache.rows(appends, false);
     if !missing.is_empty() {
         read_rows(db, &missing, &mut rows).await?;
     }

@@ -15,6 +15,10 @@ use super::encode::EncodedAppend;
 /// Runs, sessions and specs in the cache, each. A kind that would exceed this is dropped whole.
 const CACHED_MAX: usize = 8_192;
 
+/// Commits of appends that look for the ids of blind starts after one was taken for new wrongly. Callers who repeat a request
+/// often repeat several.
+const LOOKS_AFTER_WRONG_GUESS: u8 = 16;
+
 /// Rows by their keys. Begins empty.
 #[derive(Debug, Default)]
 pub(in crate::store) struct WriterCache {
@@ -27,6 +31,8 @@ pub(in crate::store) struct WriterCache {
     /// True from when everything was dropped to the next commit of appends. Until then even ids that the server made for
     /// a run are looked up: that they were stored before may be why a write failed.
     checks_made_ids: bool,
+    /// Commits of appends until a blind start is taken for new again.
+    looks_left: u8,
 }
 
 /// The rows of a commit, as far as the cache has them.
@@ -35,13 +41,16 @@ pub(in crate::store) struct CachedRows<'a> {
     pub(in crate::store) rows: CommitRows<'a>,
     /// Appends whose run and session are to be read.
     pub(in crate::store) missing: Vec<&'a EncodedAppend>,
+    /// Blind starts whose run and session are taken for new. The write has to find out if they are.
+    pub(in crate::store) guessed: Vec<&'a EncodedAppend>,
 }
 
 impl WriterCache {
-    /// Collects the rows that these appends are checked against.
-    pub(in crate::store) fn rows<'a>(&self, appends: &[&'a EncodedAppend]) -> CachedRows<'a> {
+    /// Collects the rows that these appends are checked against. `guesses`: the write finds out if a blind start has overlooked
+    /// something.
+    pub(in crate::store) fn rows<'a>(&self, appends: &[&'a EncodedAppend], guesses: bool) -> CachedRows<'a> {
         let mut rows = CommitRows { last: self.last.unwrap_or_default(), ..CommitRows::default() };
-        let mut missing = Vec::new();
+        let (mut missing, mut guessed) = (Vec::new(), Vec::new());
         for append in appends {
             let (run, session) = (self.runs.get(&append.run), self.sessions.get(&append.session));
             if self.last.is_none() {
@@ -50,16 +59,24 @@ impl WriterCache {
                 rows.runs.insert(append.run.clone(), RunInCommit::unchanged(run.clone()));
                 let session = SessionInCommit::unchanged(session.clone());
                 rows.sessions.insert(append.session.clone(), session);
+            } else if guesses && session.is_none() && self.is_likely_new(append) {
+                guessed.push(*append);
             } else if !self.has_new_ids(append) {
                 missing.push(*append);
             }
         }
-        CachedRows { rows, missing }
+        CachedRows { rows, missing, guessed }
     }
 
     /// True if nothing can be stored yet under the ids of an append's run and session.
     fn has_new_ids(&self, append: &EncodedAppend) -> bool {
         !self.checks_made_ids && append.create.as_ref().is_some_and(|create| create.made_ids)
+    }
+
+    /// True for a start whose caller takes its ids for new, if no commit has failed just now.
+    fn is_likely_new(&self, append: &EncodedAppend) -> bool {
+        let may_guess = !self.checks_made_ids && self.looks_left == 0;
+        may_guess && append.create.as_ref().is_some_and(|create| create.is_blind)
     }
 
     /// True if the spec of this digest is known to be stored.
@@ -75,6 +92,7 @@ impl WriterCache {
     /// Takes over the rows that a commit has written.
     pub(in crate::store) fn update(&mut self, rows: CommitRows<'_>) {
         self.checks_made_ids = false;
+        self.looks_left = self.looks_left.saturating_sub(1);
         if self.runs.len() + rows.runs.len() > CACHED_MAX {
             self.runs.clear();
         }
@@ -124,6 +142,12 @@ impl WriterCache {
 
     /// Drops everything, after a failed write.
     pub(in crate::store) fn clear(&mut self) {
-        *self = Self { checks_made_ids: true, ..Self::default() };
+        *self = Self { checks_made_ids: true, looks_left: self.looks_left, ..Self::default() };
+    }
+
+    /// Drops everything, after a write that was refused since it took a blind start for new.
+    pub(in crate::store) fn clear_after_wrong_guess(&mut self) {
+        self.looks_left = LOOKS_AFTER_WRONG_GUESS;
+        self.clear();
     }
 }
