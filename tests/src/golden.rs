@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use agentloop_client::v1 as wire;
 use agentloop_client::{Client, EventStream};
-use sqlx::migrate::Migrator;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, SqliteConnection};
 use wire::BusySessionPolicy as Busy;
@@ -23,8 +22,6 @@ use crate::process::host::Host;
 use crate::process::server::{Server, Setting};
 use crate::process::{eventually, top};
 
-/// The schema, step by step.
-pub static MIGRATIONS: Migrator = sqlx::migrate!("../server/migrations/sqlite");
 /// Small pages, since most tables have few rows.
 const PAGE_BYTES: u32 = 512;
 /// A call of this length, in milliseconds, is under way whenever the server is killed.
@@ -82,9 +79,19 @@ pub fn file(version: i64) -> PathBuf {
     top().join(format!("tests/golden/{version:04}.db"))
 }
 
-/// The versions of the schema.
+/// The versions of the schema: the numbers of its migrations, in order.
+///
+/// # Panics
+/// When they cannot be read.
 pub fn versions() -> Vec<i64> {
-    MIGRATIONS.iter().map(|step| step.version).collect()
+    let files = std::fs::read_dir(top().join("server/migrations/sqlite")).expect("a folder of migrations");
+    let number = |file: std::io::Result<std::fs::DirEntry>| {
+        let name = file.expect("a file").file_name().into_string().expect("a plain name");
+        name.split('_').next().and_then(|number| number.parse().ok()).expect("its number comes first")
+    };
+    let mut versions: Vec<i64> = files.map(number).collect();
+    versions.sort_unstable();
+    versions
 }
 
 /// Makes the file of the newest version, if it is missing. Those before it were made by servers of their time.

@@ -8,9 +8,21 @@ use sqlx::{Error, Executor as _, PgConnection};
 use tokio::time::Instant;
 
 use crate::store::postgres::owner;
+use crate::store::support::migrations::migrator;
 
 static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
-    let mut migrations = sqlx::migrate!("migrations/postgres");
+    let mut migrations = migrator!(
+        "postgres",
+        [
+            "0001_init",
+            "0002_replicas",
+            "0003_tenants_in_turn",
+            "0004_owners_of_shards",
+            "0005_hosts",
+            "0006_deletion_in_slices",
+            "0007_cluster_identity",
+        ]
+    );
     // It is taken here instead, with a wait of its own.
     migrations.set_locking(false);
     migrations
@@ -106,4 +118,15 @@ fn of_sql(error: &MigrateError) -> Option<&Error> {
 #[cfg(test)]
 pub(in crate::store::postgres) async fn apply_up_to(db: &mut PgConnection, version: i64) {
     MIGRATIONS.run_direct(Some(version), db, false).await.expect("the tables of an earlier version");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::support::migrations::tests::is_of_folder;
+
+    #[tokio::test]
+    async fn all_files_are_compiled_in() {
+        is_of_folder(&MIGRATIONS, "postgres").await;
+    }
 }

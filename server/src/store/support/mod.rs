@@ -11,6 +11,7 @@ pub(in crate::store) mod damaged;
 pub(in crate::store) mod features_used;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
+pub(in crate::store) mod migrations;
 pub(in crate::store) mod number;
 pub(in crate::store) mod page;
 pub(in crate::store) mod search_terms;

@@ -12,7 +12,7 @@ use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use parking_lot::Mutex;
 use sqlx::postgres::{PgConnectOptions, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
-use sqlx::{Connection as _, Describe, Either, Error, Execute, Executor, PgConnection, Postgres, SqlStr};
+use sqlx::{Connection as _, Either, Error, Execute, Executor, PgConnection, Postgres, SqlStr};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -258,19 +258,6 @@ impl<'c> Executor<'c> for &'c ReaderPool {
         Box::pin(async move {
             let mut reader = self.acquire().await?;
             let result = reader.prepare_with(sql, parameters).await;
-            reader.settle(&result);
-            result
-        })
-    }
-
-    // sqlx calls it at compile time alone, with a connection of its own.
-    fn describe<'e>(self, sql: SqlStr) -> BoxFuture<'e, Result<Describe<Postgres>, Error>>
-    where
-        'c: 'e,
-    {
-        Box::pin(async move {
-            let mut reader = self.acquire().await?;
-            let result = reader.describe(sql).await;
             reader.settle(&result);
             result
         })

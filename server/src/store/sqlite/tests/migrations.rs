@@ -8,6 +8,7 @@ use sqlx::ConnectOptions as _;
 use super::*;
 use crate::store::conformance::fixture::{Owner, finished, plain_text, run, session, tenant};
 use crate::store::sqlite::migrations::MIGRATIONS;
+use crate::store::support::migrations::tests::is_of_folder;
 
 /// A session in the first version of the schema, whose run waits for its model.
 const FIRST: &str = r#"
@@ -35,6 +36,11 @@ async fn version(version: i64, rows: &str) -> TempDir {
     MIGRATIONS.run_to(version, &mut db).await.unwrap();
     sqlx::raw_sql(sqlx::AssertSqlSafe(rows.to_owned())).execute(&mut db).await.unwrap();
     directory
+}
+
+#[tokio::test]
+async fn all_files_are_compiled_in() {
+    is_of_folder(&MIGRATIONS, "sqlite").await;
 }
 
 #[tokio::test]

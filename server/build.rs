@@ -1,5 +1,0 @@
-//! Migrations are compiled in: a new one means a new build.
-
-fn main() {
-    println!("cargo:rerun-if-changed=migrations");
-}
