@@ -382,11 +382,7 @@ async fn the_wait_of_a_retry_begins_anew_once_the_run_has_gone_on() {
 #[tokio::test(start_paused = true)]
 async fn the_wait_of_a_run_that_fails_at_the_same_event_each_time_goes_on_to_grow() {
     let _held = hold_clock();
-    let store = flaky_store().await;
-    let model = Waiting::to_say(answer("Said."));
-    let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
-    let models = one_model(model);
-    let engine = EngineParts::default().start(store.clone(), models, Arc::new(Keeping::default()));
+    let Bed { store, engine, called, may_speak } = bed(answer("Said.")).await;
     engine.start(named_request("r")).await.expect("a run");
     let mut waits = Vec::new();
     called.notified().await;
