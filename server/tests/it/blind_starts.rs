@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agentloop_core::id::{SessionId, TenantId};
 use agentloop_core::model::delta::Delta;
 use agentloop_core::time::Timestamp;
+use agentloop_server::audit::{self, Act, AuditEntry};
 use agentloop_server::clock::{Clock, SystemClock};
 use agentloop_server::engine::error::EngineError;
 use agentloop_server::engine::{Engine, EngineOptions, EngineParts, StartRequest, StartedRun};
@@ -89,4 +90,17 @@ async fn a_run_of_a_server_whose_clock_is_ahead_is_joined_where_none_can_be_star
     let joined = full.start(named_request("r")).await.expect("it is there");
     assert_eq!((joined.joined, joined.session), (true, made.session));
     assert_eq!(store.intercept.0.lock().len(), 1);
+}
+
+/// A write that is refused, and has a row for the audit log, would be a commit.
+#[tokio::test]
+async fn a_start_that_is_recorded_in_the_audit_log_looks() {
+    let store = Arc::new(Intercepted::new(Starts::default()).await);
+    let engine = EngineParts::default().start(store.clone(), one_model(Quick), Arc::new(Keeping::default()));
+    let act = Act::new(AuditEntry::default(), true, None);
+    audit::within(Some(act.clone()), engine.start(named_request("recorded"))).await.expect("a run");
+    engine.start(named_request("not-recorded")).await.expect("a run");
+    assert!(act.is_recorded());
+    let expected = [("recorded".to_owned(), false), ("not-recorded".to_owned(), true)];
+    assert_eq!(*store.intercept.0.lock(), expected);
 }

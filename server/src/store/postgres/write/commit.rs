@@ -35,7 +35,8 @@ pub(in crate::store::postgres) async fn write(
     row.map(|row| row.try_get::<bool, _>("is_written").map(|_| ())).transpose()
 }
 
-/// The statement with everything that is to be written.
+/// The statement with everything that is to be written. Parameters are bound in the order of their numbers in
+/// [`statement`](crate::store::postgres::write::statement), those of groups that it does not need left out.
 fn query<'a>(
     owner: Owner,
     server: ServerKind,
@@ -43,30 +44,54 @@ fn query<'a>(
     plan: &CommitPlan<'_>,
 ) -> Query<'a, Postgres, PgArguments> {
     let (sessions, new_runs, changed_runs) = (Sessions::of(plan), NewRuns::of(plan), ChangedRuns::of(plan));
-    let begins = !sessions.new.nos.is_empty() || !new_runs.nos.is_empty();
-    let query = sqlx::query(statement::text(Needs::of(plan, begins, server)))
-        .bind(owner.no)
-        .bind(owner.conn)
-        .bind(batch);
-    let query = changed_runs.bind(new_runs.bind(sessions.bind(query)));
-    let query = entries(plan, events(plan, query));
-    let query = questions(plan, steers(plan, query));
-    let query = blobs(plan, todos(plan, jobs(plan, rules(plan, query))));
-    guessed(plan, sessions_before(plan, specs(plan, query)))
+    let begins = !sessions.created.columns.nos.is_empty() || !new_runs.nos.is_empty();
+    let needs = Needs::of(plan, begins, server);
+    let mut query = sqlx::query(statement::text(needs)).bind(owner.no).bind(owner.conn).bind(batch);
+    if needs.new_runs {
+        query = sessions.created.bind(query);
+    }
+    query = sessions.changed.bind(query);
+    if needs.new_runs {
+        query = new_runs.bind(query);
+    }
+    query = entries(plan, events(plan, changed_runs.bind(query)));
+    if needs.others {
+        query = steers(plan, query);
+    }
+    if needs.questions {
+        query = rules(plan, questions(plan, query));
+    }
+    if needs.others {
+        query = blobs(plan, todos(plan, jobs(plan, query)));
+    }
+    if needs.specs {
+        query = specs(plan, query);
+    }
+    query = sessions_before(plan, query);
+    if needs.guessed {
+        query = guessed(plan, query);
+    }
+    query
 }
 
 type Bound<'q> = Query<'q, Postgres, PgArguments>;
 
-/// Columns of new and of changed sessions.
+/// New and changed sessions.
 #[derive(Default)]
 struct Sessions<'a> {
-    new: SessionColumns,
+    created: CreatedSessions<'a>,
+    changed: SessionColumns,
+}
+
+/// Columns of sessions that begin.
+#[derive(Default)]
+struct CreatedSessions<'a> {
+    columns: SessionColumns,
     tenants: Vec<&'a str>,
     ids: Vec<&'a str>,
     shards: Vec<i64>,
     created_at: Vec<i64>,
     created_by: Vec<Option<String>>,
-    changed: SessionColumns,
 }
 
 /// The columns of sessions that appends change.
@@ -87,6 +112,11 @@ impl SessionColumns {
         self.last_queue_nos.push(session.last_queue_no);
         self.updated_at.push(session.updated_at);
     }
+
+    fn bind(self, query: Bound<'_>) -> Bound<'_> {
+        let query = query.bind(self.nos).bind(self.last_entries).bind(self.live_runs);
+        query.bind(self.last_queue_nos).bind(self.updated_at)
+    }
 }
 
 impl<'a> Sessions<'a> {
@@ -97,25 +127,26 @@ impl<'a> Sessions<'a> {
                 SessionChange::None => {}
                 SessionChange::Updated => all.changed.push(SessionValues::of(&session.head)),
                 SessionChange::Created(at) => {
-                    all.new.push(SessionValues::of(&session.head));
-                    all.tenants.push(tenant.as_str());
-                    all.ids.push(id.as_str());
-                    all.shards.push(shard_of(tenant, id).0.into());
-                    all.created_at.push(int(at.0));
-                    all.created_by.push(session.created_by.as_deref().map(|by| clean(by).into_owned()));
+                    let new = &mut all.created;
+                    new.columns.push(SessionValues::of(&session.head));
+                    new.tenants.push(tenant.as_str());
+                    new.ids.push(id.as_str());
+                    new.shards.push(shard_of(tenant, id).0.into());
+                    new.created_at.push(int(at.0));
+                    new.created_by.push(session.created_by.as_deref().map(|by| clean(by).into_owned()));
                 }
             }
         }
         all
     }
+}
 
+impl CreatedSessions<'_> {
     fn bind(self, query: Bound<'_>) -> Bound<'_> {
-        let Self { new, tenants, ids, shards, created_at, created_by, changed } = self;
-        let query = query.bind(new.nos).bind(tenants).bind(ids).bind(shards).bind(new.last_entries);
-        let query = query.bind(new.live_runs).bind(new.last_queue_nos).bind(new.updated_at);
-        let query = query.bind(created_at).bind(created_by);
-        let query = query.bind(changed.nos).bind(changed.last_entries).bind(changed.live_runs);
-        query.bind(changed.last_queue_nos).bind(changed.updated_at)
+        let Self { columns, tenants, ids, shards, created_at, created_by } = self;
+        let query = query.bind(columns.nos).bind(tenants).bind(ids).bind(shards).bind(columns.last_entries);
+        let query = query.bind(columns.live_runs).bind(columns.last_queue_nos).bind(columns.updated_at);
+        query.bind(created_at).bind(created_by)
     }
 }
 

@@ -1,9 +1,11 @@
 //! The text of the statement that a commit of appends is.
 //!
 //! PostgreSQL prepares every part of a statement for each execution, also for no rows: that is most of what a small commit costs it.
-//! So a statement has the groups of parts that its commit needs. The numbers of parameters are the same in all.
+//! So a statement has the groups of parts that its commit needs, and only their parameters.
 
-use sqlx::AssertSqlSafe;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::OnceLock;
 
 use crate::store::postgres::owner::ServerKind;
 use crate::store::postgres::write::append::{CommitPlan, has_overlooked};
@@ -142,11 +144,11 @@ FROM fence";
 /// The groups of parts that a commit needs beside [`CHANGES`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Needs {
-    new_runs: bool,
-    questions: bool,
-    specs: bool,
-    others: bool,
-    guessed: bool,
+    pub(super) new_runs: bool,
+    pub(super) questions: bool,
+    pub(super) specs: bool,
+    pub(super) others: bool,
+    pub(super) guessed: bool,
     server: ServerKind,
 }
 
@@ -168,23 +170,56 @@ impl Needs {
             server,
         }
     }
+
+    /// The place of its statement among all.
+    fn place(self) -> usize {
+        let is_replica = self.server == ServerKind::Replica;
+        let flags = [self.new_runs, self.questions, self.specs, self.others, self.guessed, is_replica];
+        flags.into_iter().fold(0, |place, flag| 2 * place + usize::from(flag))
+    }
 }
 
-/// The statement for these needs: a text of its own for each set of groups, so that the connection prepares each once.
-pub(super) fn text(needs: Needs) -> AssertSqlSafe<String> {
-    let groups = [
-        (true, FENCE),
-        (true, CHANGES),
-        (needs.new_runs, NEW_RUNS),
-        (needs.questions, QUESTIONS),
-        (needs.specs && needs.server == ServerKind::Alone, SPECS),
-        (needs.specs && needs.server == ServerKind::Replica, NOTED_SPECS),
-        (needs.others, OTHERS),
-        (true, OUTCOME),
-        (needs.guessed, GUESSED),
-        (true, FROM_FENCE),
-    ];
-    AssertSqlSafe(groups.into_iter().filter_map(|(is_needed, sql)| is_needed.then_some(sql)).collect())
+/// Numbers of statements: one for each set of needs.
+const STATEMENTS: usize = 1 << 6;
+
+/// The statement for these needs: a text of its own for each set of groups, so that the connection prepares each once. Its
+/// parameters are those of its groups, in the same order.
+pub(super) fn text(needs: Needs) -> &'static str {
+    static TEXTS: [OnceLock<String>; STATEMENTS] = [const { OnceLock::new() }; STATEMENTS];
+    TEXTS[needs.place()].get_or_init(|| {
+        let groups = [
+            (true, FENCE),
+            (true, CHANGES),
+            (needs.new_runs, NEW_RUNS),
+            (needs.questions, QUESTIONS),
+            (needs.specs && needs.server == ServerKind::Alone, SPECS),
+            (needs.specs && needs.server == ServerKind::Replica, NOTED_SPECS),
+            (needs.others, OTHERS),
+            (true, OUTCOME),
+            (needs.guessed, GUESSED),
+            (true, FROM_FENCE),
+        ];
+        let needed = groups.into_iter().filter_map(|(is_needed, sql)| is_needed.then_some(sql));
+        renumbered(&needed.collect::<String>())
+    })
+}
+
+/// The statement with its parameters numbered from 1 on, in the order of the numbers that they have.
+fn renumbered(sql: &str) -> String {
+    let mut pieces = sql.split('$');
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    let numbered: Vec<(u32, &str)> = pieces
+        .map(|piece| {
+            let digits = piece.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(piece.len());
+            (piece[..digits].parse().expect("the number of a parameter"), &piece[digits..])
+        })
+        .collect();
+    let numbers: BTreeSet<u32> = numbered.iter().map(|(number, _)| *number).collect();
+    for (number, rest) in numbered {
+        let place = numbers.range(..=number).count();
+        write!(text, "${place}{rest}").expect("a string takes everything");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -235,14 +270,14 @@ mod tests {
     fn every_part_that_writes_takes_its_rows_from_the_fence() {
         let mut names = std::collections::BTreeSet::new();
         for needs in all_needs() {
-            let sql = text(needs).0;
-            let (parts, _) = parts(&sql);
+            let sql = text(needs);
+            let (parts, _) = parts(sql);
             let (first, fence) = parts[0];
             assert_eq!(first, "fence", "{needs:?}");
             for condition in ["owner_no = $1", "conn = $2", "NOT fenced", "RETURNING owner_no"] {
                 assert!(fence.contains(condition), "{fence}");
             }
-            assert_eq!(unfenced(&sql), Vec::<&str>::new(), "{needs:?}");
+            assert_eq!(unfenced(sql), Vec::<&str>::new(), "{needs:?}");
             names.extend(parts.iter().map(|(name, _)| (*name).to_owned()));
         }
         assert_eq!(names.len(), 17, "every group is among them: {names:?}");
@@ -255,5 +290,14 @@ mod tests {
                    bad AS (INSERT INTO t SELECT 1)
                    SELECT count(*) FROM good";
         assert_eq!(unfenced(sql), ["bad", "the outcome"]);
+    }
+
+    #[test]
+    fn parameters_are_numbered_without_gaps() {
+        assert_eq!(renumbered("SELECT $7::text[], $3, $7, $12"), "SELECT $2::text[], $1, $2, $3");
+        assert_eq!(renumbered("SELECT 1"), "SELECT 1");
+        let texts: BTreeSet<&str> = all_needs().map(text).collect();
+        // Without specs, a server alone and a replica have the same.
+        assert_eq!(texts.len(), STATEMENTS - STATEMENTS / 4);
     }
 }
