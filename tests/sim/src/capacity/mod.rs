@@ -2,7 +2,7 @@
 //!
 //! A run begins with reads of the database. Then it is a row of pieces of processor time at its owner, each but the last followed by
 //! a write that must be durable, and by the model or the tool. Writes go through the owner's write lanes, one commit at a time in
-//! each. A commit is trips to the database, processor time there, and a flush of its log. Reads have connections of their own. All
+//! each. A commit is a trip to the database, processor time there, and a flush of its log. Reads have connections of their own. All
 //! machines own an equal part of the runs, and calls arrive at all alike. A replica that does not own the run spends time of its own
 //! processor on it.
 //!
@@ -37,8 +37,6 @@ pub struct Costs {
     pub commit: f64,
     /// More of it for each write of the commit.
     pub write: f64,
-    /// Trips of a commit. Before it, the owner looks up the ids of runs that start.
-    pub commit_trips: usize,
     /// Reads that a run begins with, one after another. Each is a trip.
     pub reads: usize,
     /// Processor time of the database for each read.
@@ -68,12 +66,11 @@ impl Costs {
         sends_on: 515e-6,
         hub: 100e-6,
         writes: 4,
-        commit: 570e-6,
-        write: 65e-6,
-        commit_trips: 2,
+        commit: 520e-6,
+        write: 56e-6,
         reads: 0,
         read: 0.0,
-        rest: 60e-6,
+        rest: 95e-6,
         flush: 500e-6,
         trip: 300e-6,
         log: 10_300.0,

@@ -64,8 +64,7 @@ impl Shape {
                 let lanes = machines * self.lanes as f64;
                 // Beside other lanes, a commit also waits for the flush that is under way, at worst for all of it.
                 let flushes = if lanes > 1.0 { 2.0 } else { 1.0 };
-                let trips = costs.trip * costs.commit_trips as f64;
-                let commit = trips + costs.commit + costs.write * largest + costs.flush * flushes;
+                let commit = costs.trip + costs.commit + costs.write * largest + costs.flush * flushes;
                 lanes * largest / commit / costs.writes as f64
             }
             Part::DatabaseCores => cores / costs.database(costs.writes as f64 / largest),

@@ -371,9 +371,7 @@ impl World {
         self.commits += 1;
         self.writes += runs.len() as u64;
         of.state = State::Committing { since: now, runs };
-        // All trips but half of the last one are before the work of the database.
-        let trips = self.costs.commit_trips as f64 - 0.5;
-        self.agenda.note(now + self.costs.trip * trips, Event::Sent { lane });
+        self.agenda.note(now + self.costs.trip / 2.0, Event::Sent { lane });
     }
 
     fn computes(&mut self, now: f64, length: f64, work: Work) {
