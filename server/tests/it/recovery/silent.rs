@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use crate::recovery::process::{Process, request};
 use crate::support::answer::answer;
 use crate::support::patience::in_time;
+use crate::support::until::until;
 
 /// Tells which tenant asks, and never answers. Each tenant's runs say its name.
 #[derive(Clone)]
@@ -86,6 +87,8 @@ impl Unconfigured {
         let paused = process.engine.start(request("paused")).await.expect("started").run;
         let view = in_time(process.engine.wait(&TenantId::local(), &paused)).await.expect("it is there");
         assert_eq!(view.state.status(), Some(RunStatus::Paused));
+        // Its memory is for others then.
+        until(|| process.engine.live_runs() == 0).await;
         Self { process, asked, is_configured, paused }
     }
 

@@ -179,7 +179,7 @@ impl Needs {
     }
 }
 
-/// Numbers of statements: one for each set of needs.
+/// Number of statements: one for each set of needs.
 const STATEMENTS: usize = 1 << 6;
 
 /// The statement for these needs: a text of its own for each set of groups, so that the connection prepares each once. Its
