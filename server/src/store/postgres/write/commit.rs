@@ -46,7 +46,17 @@ fn query<'a>(
     let (sessions, new_runs, changed_runs) = (Sessions::of(plan), NewRuns::of(plan), ChangedRuns::of(plan));
     let begins = !sessions.created.columns.nos.is_empty() || !new_runs.nos.is_empty();
     let needs = Needs::of(plan, begins, server);
-    let mut query = sqlx::query(statement::text(needs)).bind(owner.no).bind(owner.conn).bind(batch);
+    let rows = (sessions, new_runs, changed_runs);
+    bound(sqlx::query(statement::text(needs)).bind(owner.no).bind(owner.conn).bind(batch), needs, rows, plan)
+}
+
+/// The query with its rows, those of the groups that it needs.
+fn bound<'q>(
+    mut query: Bound<'q>,
+    needs: Needs,
+    (sessions, new_runs, changed_runs): (Sessions<'_>, NewRuns<'_>, ChangedRuns),
+    plan: &CommitPlan<'_>,
+) -> Bound<'q> {
     if needs.new_runs {
         query = sessions.created.bind(query);
     }
@@ -438,4 +448,41 @@ fn guessed<'q>(plan: &CommitPlan<'_>, query: Bound<'q>) -> Bound<'q> {
     let (tenants, ids): (Vec<_>, Vec<_>) =
         plan.guessed.iter().map(|append| (append.run.tenant.as_str(), append.run.run.as_str())).unzip();
     query.bind(tenants).bind(ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use sqlx::{Arguments as _, Execute as _};
+
+    use super::*;
+    use crate::store::support::append::CommitRows;
+
+    /// PostgreSQL refuses another number of parameters. Few sets of groups are met by other tests.
+    #[test]
+    fn each_statement_has_the_parameters_that_are_bound() {
+        let plan = CommitPlan {
+            replies: Vec::new(),
+            accepted: Vec::new(),
+            sessions_before: HashMap::new(),
+            documents: Vec::new(),
+            rows: CommitRows::default(),
+            guessed: Vec::new(),
+        };
+        for needs in Needs::all() {
+            let text = statement::text(needs);
+            let query = sqlx::query(text).bind(1_i64).bind(1_i64).bind(1_i64);
+            let rows = (Sessions::default(), NewRuns::default(), ChangedRuns::default());
+            let bound = bound(query, needs, rows, &plan).take_arguments().unwrap().unwrap().len();
+            let highest = (1..=bound + 1).take_while(|number| has_parameter(text, *number)).last();
+            assert_eq!(highest, Some(bound), "{needs:?}");
+        }
+    }
+
+    fn has_parameter(text: &str, number: usize) -> bool {
+        let name = format!("${number}");
+        let mut ends = text.match_indices(&name).map(|(at, _)| &text[at + name.len()..]);
+        ends.any(|rest| !rest.starts_with(|letter: char| letter.is_ascii_digit()))
+    }
 }

@@ -171,6 +171,17 @@ impl Needs {
         }
     }
 
+    /// All that there are.
+    #[cfg(test)]
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        (0..STATEMENTS).map(|bits| {
+            let [new_runs, questions, specs, others, guessed, is_replica] =
+                [1, 2, 4, 8, 16, 32].map(|bit| bits & bit != 0);
+            let server = if is_replica { ServerKind::Replica } else { ServerKind::Alone };
+            Self { new_runs, questions, specs, others, guessed, server }
+        })
+    }
+
     /// The place of its statement among all.
     fn place(self) -> usize {
         let is_replica = self.server == ServerKind::Replica;
@@ -257,19 +268,10 @@ mod tests {
         open.map(|(name, _)| *name).chain((!takes(outcome)).then_some("the outcome")).collect()
     }
 
-    fn all_needs() -> impl Iterator<Item = Needs> {
-        (0..64_u8).map(|bits| {
-            let [new_runs, questions, specs, others, guessed, is_replica] =
-                [1, 2, 4, 8, 16, 32].map(|bit| bits & bit != 0);
-            let server = if is_replica { ServerKind::Replica } else { ServerKind::Alone };
-            Needs { new_runs, questions, specs, others, guessed, server }
-        })
-    }
-
     #[test]
     fn every_part_that_writes_takes_its_rows_from_the_fence() {
         let mut names = std::collections::BTreeSet::new();
-        for needs in all_needs() {
+        for needs in Needs::all() {
             let sql = text(needs);
             let (parts, _) = parts(sql);
             let (first, fence) = parts[0];
@@ -296,7 +298,7 @@ mod tests {
     fn parameters_are_numbered_without_gaps() {
         assert_eq!(renumbered("SELECT $7::text[], $3, $7, $12"), "SELECT $2::text[], $1, $2, $3");
         assert_eq!(renumbered("SELECT 1"), "SELECT 1");
-        let texts: BTreeSet<&str> = all_needs().map(text).collect();
+        let texts: BTreeSet<&str> = Needs::all().map(text).collect();
         // Without specs, a server alone and a replica have the same.
         assert_eq!(texts.len(), STATEMENTS - STATEMENTS / 4);
     }

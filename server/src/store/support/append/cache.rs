@@ -15,8 +15,7 @@ use super::encode::EncodedAppend;
 /// Runs, sessions and specs in the cache, each. A kind that would exceed this is dropped whole.
 const CACHED_MAX: usize = 8_192;
 
-/// Commits of appends that look for the ids of blind starts after one was taken for new wrongly. Callers who repeat a request
-/// often repeat several.
+/// Commits of appends that look for ids after one was taken for new wrongly. Callers who repeat a request often repeat several.
 const LOOKS_AFTER_WRONG_GUESS: u8 = 16;
 
 /// Rows by their keys. Begins empty.
@@ -28,10 +27,8 @@ pub(in crate::store) struct WriterCache {
     last: Option<LastNumbers>,
     /// Specs that are stored.
     specs: HashSet<Digest>,
-    /// True from when everything was dropped to the next commit of appends. Until then even ids that the server made for
-    /// a run are looked up: that they were stored before may be why a write failed.
-    checks_made_ids: bool,
-    /// Commits of appends until a blind start is taken for new again.
+    /// Commits of appends until ids are taken for new again. Before, those of blind starts are looked up, and even those that the
+    /// server made for a run: that they were stored before may be why a write failed.
     looks_left: u8,
 }
 
@@ -70,13 +67,12 @@ impl WriterCache {
 
     /// True if nothing can be stored yet under the ids of an append's run and session.
     fn has_new_ids(&self, append: &EncodedAppend) -> bool {
-        !self.checks_made_ids && append.create.as_ref().is_some_and(|create| create.made_ids)
+        self.looks_left == 0 && append.create.as_ref().is_some_and(|create| create.made_ids)
     }
 
     /// True for a start whose caller takes its ids for new, if no commit has failed just now.
     fn is_likely_new(&self, append: &EncodedAppend) -> bool {
-        let may_guess = !self.checks_made_ids && self.looks_left == 0;
-        may_guess && append.create.as_ref().is_some_and(|create| create.is_blind)
+        self.looks_left == 0 && append.create.as_ref().is_some_and(|create| create.is_blind)
     }
 
     /// True if the spec of this digest is known to be stored.
@@ -91,7 +87,6 @@ impl WriterCache {
 
     /// Takes over the rows that a commit has written.
     pub(in crate::store) fn update(&mut self, rows: CommitRows<'_>) {
-        self.checks_made_ids = false;
         self.looks_left = self.looks_left.saturating_sub(1);
         if self.runs.len() + rows.runs.len() > CACHED_MAX {
             self.runs.clear();
@@ -142,7 +137,7 @@ impl WriterCache {
 
     /// Drops everything, after a failed write.
     pub(in crate::store) fn clear(&mut self) {
-        *self = Self { checks_made_ids: true, looks_left: self.looks_left, ..Self::default() };
+        *self = Self { looks_left: self.looks_left.max(1), ..Self::default() };
     }
 
     /// Drops everything, after a write that was refused since it took a blind start for new.
