@@ -15,6 +15,7 @@ pub mod ids;
 pub mod lifecycle;
 pub mod mask;
 pub mod memory;
+mod pace;
 mod schema;
 pub mod secret;
 pub mod telemetry;

@@ -26,6 +26,7 @@ const LAYERS: [&[&str]; 7] = [
         "lifecycle",
         "mask",
         "memory",
+        "pace",
         "schema",
         "secret",
         "telemetry",

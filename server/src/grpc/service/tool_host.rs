@@ -22,6 +22,7 @@ use crate::grpc::convert::host::server_frame::{
 };
 use crate::grpc::convert::host::{self as convert, Malformed};
 use crate::grpc::status::{Violations, quota_exceeded, retryable, status};
+use crate::pace::{Pace, Paced};
 use crate::tool::{FrameError, Inbound, NotAccepted, Outbound, RemoteTools, SinkUnavailable, Verdict};
 
 /// Size of a fault in the status at the end of a stream. Statuses travel in headers, which peers bound.
@@ -34,6 +35,8 @@ pub struct ToolHostService {
     tasks: TaskTracker,
     quotas: Option<Quotas>,
     max_frame_bytes: usize,
+    /// The pace of acknowledgements for hosts at other replicas.
+    pace: Pace,
 }
 
 impl ToolHostService {
@@ -45,7 +48,7 @@ impl ToolHostService {
         quotas: Option<Quotas>,
     ) -> ToolHostServer<Self> {
         let max_frame_bytes = tools.options().max_frame_bytes;
-        let service = Self { tools, tasks, quotas, max_frame_bytes };
+        let service = Self { tools, tasks, quotas, max_frame_bytes, pace: Pace::new() };
         ToolHostServer::new(service)
             .max_decoding_message_size(max_frame_bytes)
             .max_encoding_message_size(max_frame_bytes)
@@ -155,6 +158,10 @@ impl tool_host_server::ToolHost for ToolHostService {
                 tools.link_lost(&tenant, host);
             }
         });
+        let sending = match caller.is_at_another_replica() {
+            true => Paced::new(sending, self.pace, is_acknowledgement).left_stream(),
+            false => sending.right_stream(),
+        };
         let mut responses = Responses::default();
         let sent = sending.flat_map(move |outbound| stream::iter(responses.next(outbound)));
         Ok(Response::new(Box::pin(sent)))
@@ -193,6 +200,11 @@ impl ToolHostService {
             Err(SinkUnavailable) => Err(ToolHostError::Unavailable),
         }
     }
+}
+
+/// The host works on without it, and keeps the result for so long.
+fn is_acknowledgement(outbound: &Outbound) -> bool {
+    matches!(outbound, Outbound::Frame(ServerFrame::ResultAck { .. }))
 }
 
 pub(in crate::grpc) fn inbound(

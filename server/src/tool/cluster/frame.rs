@@ -200,6 +200,62 @@ pub(super) enum ToOwner {
     Hosts { rows: Vec<(u64, Option<MirroredHost>)> },
 }
 
+/// A frame of a link.
+pub(super) trait LinkFrame: Serialize {
+    /// True if nobody waits for it: it may leave at the [pace](crate::pace) of the link.
+    fn may_wait(&self) -> bool;
+}
+
+impl LinkFrame for ToHub {
+    /// The hub does not need them before the next tool call: they acknowledge, or say that something is over.
+    fn may_wait(&self) -> bool {
+        match self {
+            Self::Release { .. }
+            | Self::Heard { .. }
+            | Self::Reply { reply: EngineReply::Verdict(_), .. } => true,
+            Self::Hello { .. }
+            | Self::Seek { .. }
+            | Self::StopSeeking { .. }
+            | Self::Offer { .. }
+            | Self::Reclaim { .. }
+            | Self::Command { .. }
+            | Self::Reply { .. }
+            | Self::Marked { .. }
+            | Self::ExtensionRequest { .. } => false,
+        }
+    }
+}
+
+impl LinkFrame for ToOwner {
+    /// Reports of a call that goes on, and confirmations.
+    fn may_wait(&self) -> bool {
+        match self {
+            Self::CallUpdate { update, .. } => match update {
+                CallUpdate::Accepted { .. } | CallUpdate::Progress { .. } | CallUpdate::Output { .. } => true,
+                CallUpdate::Granted { .. }
+                | CallUpdate::Denied { .. }
+                | CallUpdate::Checkpoint { .. }
+                | CallUpdate::InputNeeded { .. }
+                | CallUpdate::Resumable { .. }
+                | CallUpdate::Lost { .. }
+                | CallUpdate::Stopped { .. } => false,
+            },
+            Self::Done { .. } => true,
+            Self::Welcome { .. }
+            | Self::Queued { .. }
+            | Self::Finished { .. }
+            | Self::UsesRuntime { .. }
+            | Self::Dispositions { .. }
+            | Self::ExtensionResponded { .. }
+            | Self::Tools { .. }
+            | Self::ToolsListed {}
+            | Self::Mark { .. }
+            | Self::Extensions { .. }
+            | Self::Hosts { .. } => false,
+        }
+    }
+}
+
 /// The frame as it is sent.
 pub(super) fn encode(frame: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(frame).expect("ids, texts and numbers are JSON")

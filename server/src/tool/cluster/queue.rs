@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use serde::Serialize;
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 
-use super::frame::{LINK_FRAME_BYTES_MAX, encode};
+use super::frame::{LINK_FRAME_BYTES_MAX, LinkFrame, encode};
+use crate::pace::{Pace, Paced};
 
 /// Bytes that may wait. A replica that reads too slowly for this loses its link, and begins anew.
 const BYTES_MAX: usize = 128 * 1024 * 1024;
@@ -21,22 +21,36 @@ const BUSY_BYTES: usize = 4 * 1024 * 1024;
 const FULL_BYTES: usize = BYTES_MAX / 2;
 /// Bytes counted for each frame beside its own.
 const FRAME_BYTES: usize = 64;
+/// Bytes of a frame that may wait at the pace of the link. A larger one goes at once.
+const PACED_BYTES_MAX: usize = 4 * 1024;
 
 /// The end that sends. Clones send on the same link.
 #[derive(Debug, Clone)]
 pub(super) struct LinkSender {
     // Bounded by `backlog`. `None` ends the link.
-    frames: mpsc::UnboundedSender<Option<Vec<u8>>>,
+    frames: mpsc::UnboundedSender<Option<QueuedFrame>>,
     backlog: Arc<Backlog>,
     ended: CancellationToken,
 }
 
-/// The frames to send on a link. Dropping it ends the link.
+/// The frames to send on a link, at its pace. Dropping it ends the link.
 #[derive(Debug)]
 pub struct LinkFrames {
-    frames: mpsc::UnboundedReceiver<Option<Vec<u8>>>,
-    backlog: Arc<Backlog>,
+    frames: Paced<Queue>,
     ended: CancellationToken,
+}
+
+/// The frames that were sent, as they come.
+#[derive(Debug)]
+struct Queue {
+    frames: mpsc::UnboundedReceiver<Option<QueuedFrame>>,
+    backlog: Arc<Backlog>,
+}
+
+#[derive(Debug)]
+struct QueuedFrame {
+    bytes: Vec<u8>,
+    may_wait: bool,
 }
 
 #[derive(Debug, Default)]
@@ -49,29 +63,33 @@ struct Backlog {
 pub(super) fn channel() -> (LinkSender, LinkFrames) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let (backlog, ended) = (Arc::new(Backlog::default()), CancellationToken::new());
-    let frames = LinkFrames { frames: receiver, backlog: backlog.clone(), ended: ended.clone() };
+    let queue = Queue { frames: receiver, backlog: backlog.clone() };
+    let frames = Paced::new(queue, Pace::new(), |frame| frame.may_wait);
+    let frames = LinkFrames { frames, ended: ended.clone() };
     (LinkSender { frames: sender, backlog, ended }, frames)
 }
 
 impl LinkSender {
     /// Queues a frame. On a link that has ended it is lost.
-    pub(super) fn send(&self, frame: &impl Serialize) {
+    pub(super) fn send(&self, frame: &impl LinkFrame) {
         if !self.ended.is_cancelled() {
-            self.push(encode(frame));
+            let bytes = encode(frame);
+            let may_wait = frame.may_wait() && bytes.len() <= PACED_BYTES_MAX;
+            self.push(QueuedFrame { bytes, may_wait });
         }
     }
 
     /// Queues a frame, unless much waits already. Returns false if it is dropped.
-    pub(super) fn send_unless_busy(&self, frame: &impl Serialize) -> bool {
+    pub(super) fn send_unless_busy(&self, frame: &impl LinkFrame) -> bool {
         self.send_below(BUSY_BYTES, frame)
     }
 
     /// Queues a frame about a request to an extension, unless too much waits already. Returns false if it is dropped.
-    pub(super) fn send_unless_full(&self, frame: &impl Serialize) -> bool {
+    pub(super) fn send_unless_full(&self, frame: &impl LinkFrame) -> bool {
         self.send_below(FULL_BYTES, frame)
     }
 
-    fn send_below(&self, bytes: usize, frame: &impl Serialize) -> bool {
+    fn send_below(&self, bytes: usize, frame: &impl LinkFrame) -> bool {
         let has_capacity = self.has_capacity(bytes);
         if has_capacity {
             self.send(frame);
@@ -79,10 +97,10 @@ impl LinkSender {
         has_capacity
     }
 
-    fn push(&self, frame: Vec<u8>) {
-        let size = frame.len() + FRAME_BYTES;
+    fn push(&self, frame: QueuedFrame) {
+        let size = frame.bytes.len() + FRAME_BYTES;
         let waiting = self.backlog.bytes.fetch_add(size, Ordering::Relaxed) + size;
-        if waiting > BYTES_MAX || frame.len() > LINK_FRAME_BYTES_MAX {
+        if waiting > BYTES_MAX || frame.bytes.len() > LINK_FRAME_BYTES_MAX {
             tracing::warn!(bytes = waiting, "a link to another replica is given up: too much waits for it");
             return self.end();
         }
@@ -129,9 +147,17 @@ impl Stream for LinkFrames {
     type Item = Vec<u8>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Vec<u8>>> {
+        Pin::new(&mut self.frames).poll_next(context).map(|frame| Some(frame?.bytes))
+    }
+}
+
+impl Stream for Queue {
+    type Item = QueuedFrame;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<QueuedFrame>> {
         let next = self.frames.poll_recv(context).map(Option::flatten);
         if let Poll::Ready(Some(frame)) = &next {
-            self.backlog.bytes.fetch_sub(frame.len() + FRAME_BYTES, Ordering::Relaxed);
+            self.backlog.bytes.fetch_sub(frame.bytes.len() + FRAME_BYTES, Ordering::Relaxed);
             self.backlog.taken.notify_one();
         }
         next

@@ -1,6 +1,5 @@
 //! The service `AgentLoop`: each RPC converts the request, calls the engine and converts the result.
 
-mod pace;
 mod question;
 mod start;
 mod stream;
@@ -19,7 +18,6 @@ use prost::Message as _;
 use prost::encoding::message;
 use tonic::{Request, Response, Status};
 
-use self::pace::Pace;
 use self::question::about_question;
 use self::stream::{EventSelection, EventStream};
 use crate::auth::Role;
@@ -36,6 +34,7 @@ use crate::grpc::edge::page::{List, fit_page, traceparent};
 use crate::grpc::service::ownership::{Right, check_question, check_run, check_session};
 use crate::grpc::status::{Violations, permission_denied};
 use crate::model::Models;
+use crate::pace::Pace;
 use crate::store::{RequestFilter, RunFilter};
 
 /// Serves `agentloop.v1.AgentLoop` for one engine.

@@ -9,11 +9,12 @@ use prost::Message as _;
 use tonic::Status;
 
 use super::AgentLoopService;
-use super::pace::Paced;
+use crate::engine::error::EngineError;
 use crate::engine::feed::FeedItem;
 use crate::grpc::caller::Caller;
 use crate::grpc::convert::event::{EventConverter, PlanningEvents, is_last, is_shown};
 use crate::grpc::edge::disconnect::DisconnectGuard;
+use crate::pace::Paced;
 
 /// The events that a subscriber of a run gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +60,7 @@ impl AgentLoopService {
         };
         let mut planning = shows_planning.then(PlanningEvents::default);
         let items = match caller.is_at_another_replica() {
-            true => Paced::new(subscription.events, self.pace).left_stream(),
+            true => Paced::new(subscription.events, self.pace, is_in_progress).left_stream(),
             false => subscription.events.right_stream(),
         };
         let events = items.flat_map(move |result| {
@@ -83,4 +84,9 @@ impl AgentLoopService {
         });
         Ok(Box::pin(events))
     }
+}
+
+/// Work in progress may wait. Durable events do not, and neither does the error that ends a subscription.
+fn is_in_progress(item: &Result<FeedItem, EngineError>) -> bool {
+    matches!(item, Ok(FeedItem::Transient(_)))
 }

@@ -106,20 +106,68 @@ fn what_a_later_version_adds_is_left_out() {
     assert_eq!(decode::<ToHub>(br#"{"heard":{"tenant":"local","call":"no call","attempt":1}}"#), None);
 }
 
+/// A frame with so many bytes of text that does not wait.
+fn frame_of(bytes: usize) -> ToOwner {
+    let id = "x".repeat(bytes);
+    ToOwner::ExtensionResponded { id, connection: 1, result: Err(ExtensionError::Lost) }
+}
+
+/// Confirmations and progress that nobody waits for: the first goes at once, others with the next frame that does not wait, or
+/// at a tick.
+#[tokio::test(start_paused = true)]
+async fn what_nobody_waits_for_leaves_with_the_next_frame_that_is_waited_for() {
+    let (sender, mut frames) = channel();
+    let mut sent = || std::iter::from_fn(|| frames.next().now_or_never().flatten()).collect::<Vec<_>>();
+    let (tenant, call) = (tenant(), call_id("r/1.0"));
+    let update = |update| ToOwner::CallUpdate { tenant: tenant.clone(), call: call.clone(), update };
+    let output =
+        |bytes| CallUpdate::Output { attempt: Attempt(1), chunk_seq: 1, stderr: false, data: vec![0; bytes] };
+    let (done, out, queued) = (
+        ToOwner::Done { no: CommandNo(1) },
+        update(output(1)),
+        ToOwner::Queued { tenant: tenant.clone(), call: call.clone() },
+    );
+    let (released, recorded, sought) = (
+        ToHub::Release { tenant: tenant.clone(), run: call.run.clone() },
+        ToHub::Reply { no: RequestNo(1), reply: EngineReply::Verdict(Verdict::Recorded) },
+        ToHub::Seek { origin: origin(), call: call.clone(), tool: "weather".to_owned(), on: None },
+    );
+    sender.send(&done);
+    assert_eq!(sent(), [encode(&done)], "the first goes at once");
+    sender.send(&released);
+    sender.send(&recorded);
+    sender.send(&out);
+    assert!(sent().is_empty());
+    sender.send(&sought);
+    assert_eq!(sent(), [encode(&released), encode(&recorded), encode(&out), encode(&sought)]);
+    sender.send(&recorded);
+    assert!(sent().is_empty());
+    tokio::time::advance(std::time::Duration::from_millis(25)).await;
+    assert_eq!(sent(), [encode(&recorded)], "at a tick");
+    sender.send(&done);
+    sender.send(&queued);
+    assert_eq!(sent(), [encode(&done), encode(&queued)]);
+    sender.send(&update(output(4 * 1024)));
+    assert_eq!(sent().len(), 1, "a large one does not wait");
+    let unavailable = ToHub::Reply { no: RequestNo(2), reply: EngineReply::Unavailable };
+    sender.send(&unavailable);
+    assert_eq!(sent(), [encode(&unavailable)], "another owner is looked for");
+}
+
 #[tokio::test]
 async fn output_is_dropped_where_much_waits_and_results_are_not() {
     let (sender, mut frames) = channel();
-    let chunk = "x".repeat(1024 * 1024);
+    let chunk = frame_of(1024 * 1024);
     let sent = (0..10).filter(|_| sender.send_unless_busy(&chunk)).count();
     assert_eq!(sent, 4);
-    sender.send(&"result");
+    sender.send(&frame_of(1));
     let mut all = Vec::new();
     sender.end();
     while let Some(frame) = frames.next().await {
         all.push(frame);
     }
     assert_eq!(all.len(), 5);
-    assert_eq!(all[4], br#""result""#);
+    assert_eq!(all[4], encode(&frame_of(1)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,10 +202,10 @@ async fn large_results_wait_for_each_other_and_the_largest_goes_alone() {
 #[tokio::test]
 async fn requests_to_extensions_end_no_link() {
     let (sender, mut frames) = channel();
-    let chunk = "x".repeat(1024 * 1024);
+    let chunk = frame_of(1024 * 1024);
     let sent = (0..200).filter(|_| sender.send_unless_full(&chunk)).count();
     assert_eq!(sent, 64);
-    sender.send(&"result");
+    sender.send(&frame_of(1));
     assert!(sender.ended().now_or_never().is_none(), "the link goes on");
     frames.next().await;
     frames.next().await;
@@ -167,7 +215,7 @@ async fn requests_to_extensions_end_no_link() {
 #[tokio::test]
 async fn a_link_that_is_not_read_is_given_up() {
     let (sender, frames) = channel();
-    let chunk = "x".repeat(16 * 1024 * 1024);
+    let chunk = frame_of(16 * 1024 * 1024);
     (0..8).for_each(|_| sender.send(&chunk));
     sender.ended().await;
     drop(frames);
