@@ -87,7 +87,7 @@ pub async fn measure(callers: u32, rounds: u32) -> Cost {
     let url =
         postgres::url().expect("AGENTLOOP_TEST_POSTGRES has the address of a database: tests/with-postgres");
     let model = Model::start().await;
-    model.forgets().answers(answer);
+    model.forgets().keeps_connections().answers(answer);
     let [alone, url] = [&url, &url].map(|url| postgres::in_new_schema(url.clone()));
     let setting = |url: &str| Setting {
         provider: format!("kind = \"openai\"\nbase_url = \"{}\"\n", model.base_url()),

@@ -1,4 +1,4 @@
-//! One connection, one request, one streamed answer.
+//! One connection, one request, one streamed answer. A connection that is kept has one request after the other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,45 @@ use super::{Answer, Live, State, pairing, sse};
 const STREAM: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
 
 pub(super) async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
-    let Some(request) = read(&mut stream).await else { return };
-    let mut answer = answer(&state, &request);
-    while let Answer::Later(wait, then) = answer {
-        tokio::time::sleep(wait).await;
-        answer = *then;
+    loop {
+        let Some(request) = read(&mut stream).await else { return };
+        let mut answer = answer(&state, &request);
+        while let Answer::Later(wait, then) = answer {
+            tokio::time::sleep(wait).await;
+            answer = *then;
+        }
+        // A server that hangs up early is what some tests are about.
+        let _written = match answer {
+            Answer::Speech(live) => return speech(stream, live, request).await,
+            Answer::Slowly(pieces, wait) => slowly(&mut stream, &pieces, wait).await,
+            whole => match events(&whole).filter(|_| state.lock().keeps_connections) {
+                Some(events) if stream.write_all(kept(&events).as_bytes()).await.is_ok() => continue,
+                Some(_) => return,
+                None => stream.write_all(&bytes(whole)).await,
+            },
+        };
+        let _closed = stream.shutdown().await;
+        return;
     }
-    // A server that hangs up early is what some tests are about.
-    let _written = match answer {
-        Answer::Speech(live) => return speech(stream, live, request).await,
-        Answer::Slowly(pieces, wait) => slowly(&mut stream, &pieces, wait).await,
-        whole => stream.write_all(&bytes(whole)).await,
-    };
-    let _closed = stream.shutdown().await;
+}
+
+/// The events of an answer that is given whole.
+fn events(answer: &Answer) -> Option<String> {
+    match answer {
+        Answer::Says(text) => Some(format!("{}{}", sse::text(text), sse::end("stop"))),
+        Answer::Asks(calls) => {
+            let calls = calls.iter().enumerate();
+            let calls: String = calls.map(|(at, (tool, arguments))| sse::call(at, tool, arguments)).collect();
+            Some(format!("{calls}{}", sse::end("tool_calls")))
+        }
+        _ => None,
+    }
+}
+
+/// A response with these events, after which the connection goes on.
+fn kept(events: &str) -> String {
+    let head = format!("content-type: text/event-stream\r\ncontent-length: {}", events.len());
+    format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{events}")
 }
 
 fn answer(state: &Mutex<State>, request: &Value) -> Answer {
@@ -50,13 +76,10 @@ fn answer(state: &Mutex<State>, request: &Value) -> Answer {
 }
 
 fn bytes(answer: Answer) -> Vec<u8> {
+    if let Some(events) = events(&answer) {
+        return format!("{STREAM}{events}").into_bytes();
+    }
     match answer {
-        Answer::Says(text) => format!("{STREAM}{}{}", sse::text(&text), sse::end("stop")).into_bytes(),
-        Answer::Asks(calls) => {
-            let calls = calls.iter().enumerate();
-            let calls: String = calls.map(|(at, (tool, arguments))| sse::call(at, tool, arguments)).collect();
-            format!("{STREAM}{calls}{}", sse::end("tool_calls")).into_bytes()
-        }
         Answer::Fails(status, retry_after, message) => {
             let body = json!({ "error": { "message": message } }).to_string();
             let after = retry_after.map(|seconds| format!("retry-after: {seconds}\r\n")).unwrap_or_default();
@@ -69,6 +92,7 @@ fn bytes(answer: Answer) -> Vec<u8> {
             format!("{}{whole}{body}", STREAM.trim_end_matches("\r\n").to_owned() + "\r\n").into_bytes()
         }
         Answer::Raw(body) => [STREAM.as_bytes(), &body].concat(),
+        Answer::Says(_) | Answer::Asks(_) => unreachable!("has events"),
         Answer::Speech(_) | Answer::Slowly(..) => unreachable!("is given piece by piece"),
         Answer::Later(..) => unreachable!("its time has come"),
     }

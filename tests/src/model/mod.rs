@@ -55,6 +55,8 @@ struct State {
     requests: Vec<Value>,
     /// True to check requests without keeping them.
     forgets: bool,
+    /// True to take the next request of a connection after an answer that is given whole.
+    keeps_connections: bool,
     faults: Vec<String>,
 }
 
@@ -132,6 +134,13 @@ impl Model {
     /// From here on, checks requests without keeping them, for a test that makes very many.
     pub fn forgets(&self) -> &Self {
         self.state.lock().forgets = true;
+        self
+    }
+
+    /// From here on, keeps connections after texts and calls that are given whole, as providers do. Otherwise, each has one
+    /// request.
+    pub fn keeps_connections(&self) -> &Self {
+        self.state.lock().keeps_connections = true;
         self
     }
 

@@ -116,10 +116,12 @@ async fn starts_that_are_guessed_to_be_new_are_one_trip() {
     assert_eq!(least, 1);
     // After a wrong guess it looks, for a while.
     assert!(matches!(starts_blind(&store, "r0", "s").await, Err(StoreError::RunExists)));
-    assert!(start(ROUNDS).await >= 2);
+    for no in ROUNDS..ROUNDS + 3 {
+        assert!(start(no).await >= 2);
+    }
     let mut least = usize::MAX;
-    for no in ROUNDS..4 * ROUNDS {
-        least = least.min(start(no + 1).await);
+    for no in ROUNDS + 3..4 * ROUNDS {
+        least = least.min(start(no).await);
     }
     assert_eq!(least, 1);
 }
