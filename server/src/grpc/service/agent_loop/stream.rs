@@ -90,3 +90,28 @@ impl AgentLoopService {
 fn is_in_progress(item: &Result<FeedItem, EngineError>) -> bool {
     matches!(item, Ok(FeedItem::Transient(_)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use agentloop_core::id::Attempt;
+    use agentloop_core::run::event::Record;
+    use agentloop_core::run::status::RunStatus;
+    use agentloop_core::time::Timestamp;
+
+    use super::*;
+    use crate::engine::feed::{LiveProgress, Transient};
+    use crate::store::conformance::fixture::finished;
+
+    #[test]
+    fn only_work_in_progress_waits() {
+        let (slot, attempt) = ((1, 0).into(), Attempt(1));
+        let what = LiveProgress::Output { slot, attempt, chunk_seq: 1, stderr: false, data: Vec::new() };
+        assert!(is_in_progress(&Ok(FeedItem::transient(Transient { at: Timestamp(0), what }))));
+        let record =
+            Record { seq: Seq(1), at: Timestamp(0), status: RunStatus::Completed, event: finished() };
+        assert!(!is_in_progress(&Ok(FeedItem::durable(Arc::new(record)))));
+        assert!(!is_in_progress(&Err(EngineError::ShuttingDown)));
+    }
+}
