@@ -56,6 +56,7 @@ macro_rules! conforms {
             a_finished_run_frees_its_session
             a_session_that_moved_refuses_a_run
             entries_of_all_runs_are_one_history
+            times_of_a_run_that_goes_on_are_those_of_its_last_event
             entries_come_in_stretches
             an_entry_out_of_place_is_refused
             creating_a_session_twice_is_creating_it_once

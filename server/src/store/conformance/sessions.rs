@@ -104,6 +104,52 @@ pub async fn entries_of_all_runs_are_one_history(store: Arc<dyn Store>) {
     assert_eq!((row.last_entry, row.updated_at), (EntryNo(4), Timestamp(3_000)));
 }
 
+/// Steps of the runs are less than a second apart: a store may write the times that it sorts by less often.
+pub async fn times_of_a_run_that_goes_on_are_those_of_its_last_event(store: Arc<dyn Store>) {
+    let names = ["a", "b", "c"];
+    let mut owners = Vec::new();
+    for name in names {
+        owners.push(Owner::started(&store, name, name).await);
+    }
+    let mut now = START;
+    for round in 0..4 {
+        for (name, owner) in names.into_iter().zip(&mut owners) {
+            now += 150;
+            owner.now = Timestamp(now);
+            owner.says(&format!("{name} {round}")).await.unwrap();
+            let row = store.session(&tenant(), &session(name)).await.unwrap().unwrap();
+            assert_eq!(row.updated_at, Timestamp(now), "{name} {round}");
+            let row = store.run(&tenant(), &run(name)).await.unwrap().unwrap();
+            assert_eq!(row.updated_at, Timestamp(now), "{name} {round}");
+        }
+        let mut listed = Vec::new();
+        let mut after = None;
+        loop {
+            let page = PageRequest { size: 1, after };
+            let page = store.sessions(&tenant(), SessionFilter::default(), page).await.unwrap();
+            listed.extend(page.rows.iter().map(|row| (row.session.to_string(), row.updated_at)));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        listed.sort();
+        let touched = names.into_iter().zip(&owners).map(|(name, owner)| (name.to_owned(), owner.now));
+        assert_eq!(listed, touched.collect::<Vec<_>>(), "each is on one page");
+    }
+    owners.rotate_left(1);
+    for owner in &mut owners {
+        now += 1;
+        owner.now = Timestamp(now);
+        owner.hears("yes").await.unwrap();
+        owner.ends().await.unwrap();
+    }
+    let all = PageRequest { size: 9, after: None };
+    let found = store.sessions(&tenant(), SessionFilter::default(), all).await.unwrap();
+    let found: Vec<_> = found.rows.iter().map(|row| (row.session.as_str(), row.updated_at.0)).collect();
+    assert_eq!(found, [("a", now), ("c", now - 1), ("b", now - 2)], "in their order");
+}
+
 pub async fn entries_come_in_stretches(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     let long = "\"".repeat(10_000);

@@ -4,10 +4,10 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use sqlx::migrate::{Migrate as _, MigrateError, Migrator};
-use sqlx::{Error, Executor as _, PgConnection};
+use sqlx::{Error, Executor as _, PgConnection, Row as _};
 use tokio::time::Instant;
 
-use crate::store::postgres::owner;
+use crate::store::postgres::{owner, rows};
 use crate::store::support::migrations::migrator;
 
 static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
@@ -21,6 +21,7 @@ static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
             "0005_hosts",
             "0006_deletion_in_slices",
             "0007_cluster_identity",
+            "0008_rows_in_place",
         ]
     );
     // It is taken here instead, with a wait of its own.
@@ -104,8 +105,48 @@ pub(in crate::store::postgres) async fn apply(db: &mut PgConnection) -> Result<(
         tokio::time::sleep(RETRY_WAIT).await;
     }
     db.unlock().await?;
+    owner::wait_for_locks(db, TURN_WAIT_MILLIS).await?;
+    replace_indexes(db).await?;
     db.execute("SET lock_timeout = 0").await?;
     Ok(())
+}
+
+/// Does what `0008_rows_in_place` leaves to the server where there are many runs: commits of others go on meanwhile. An index that
+/// was not finished is made anew. One server does it, and nobody waits for it: the index is finished after all that wait.
+async fn replace_indexes(db: &mut PgConnection) -> Result<(), Error> {
+    let sql = "SELECT CASE WHEN to_regclass('runs_by_end') IS NULL AND to_regclass('runs_paused') IS NULL
+                                AND to_regclass('sessions_live') IS NULL
+                                AND EXISTS (SELECT 1 FROM pg_index
+                                            WHERE indexrelid = to_regclass('runs_at_rest') AND indisvalid) THEN true
+                           ELSE NOT pg_try_advisory_lock('run_states'::regclass::oid::int, 8) END AS is_made";
+    if sqlx::query(sql).fetch_one(&mut *db).await?.try_get("is_made")? {
+        return Ok(());
+    }
+    tracing::info!("making an index of runs; this takes a while where there are many");
+    for sql in [
+        "DROP INDEX CONCURRENTLY IF EXISTS runs_at_rest",
+        "CREATE INDEX CONCURRENTLY runs_at_rest ON run_states (tenant, updated_at) WHERE NOT goes_on",
+        "DROP INDEX CONCURRENTLY IF EXISTS runs_by_end",
+        "DROP INDEX CONCURRENTLY IF EXISTS runs_paused",
+        "DROP INDEX CONCURRENTLY IF EXISTS sessions_live",
+    ] {
+        match db.execute(sql).await {
+            Err(error) if owner::is_waited_for(&error) || is_deadlock(&error) => {
+                tracing::warn!(
+                    "an index of runs cannot be made while something reads for so long, such as a backup; the next start tries again"
+                );
+                break;
+            }
+            made => made?,
+        };
+    }
+    let unlock = "SELECT pg_advisory_unlock('run_states'::regclass::oid::int, 8)";
+    db.execute(unlock).await.map(|_| ())
+}
+
+/// True if another one waits for what this connection has, which waits for the other one.
+fn is_deadlock(error: &Error) -> bool {
+    rows::code(error).as_deref() == Some("40P01")
 }
 
 fn of_sql(error: &MigrateError) -> Option<&Error> {

@@ -50,6 +50,7 @@ pub(in crate::store) trait Dialect {
     /// without reading it. `upto` is the last entry that exists, at most one more than the number of records admits.
     const ENTRIES: &str;
     /// Sessions with the ids of their live runs, what their last runs say, and a preview. It ends where the tenant follows.
+    /// `touched_at` is the time of the last entry. `updated_at` has an index, and may be earlier while a run goes on.
     const SESSIONS: &str;
     /// The preview in the rows of [`Self::SESSIONS`], for conditions.
     const SHOWN_PREVIEW: &str;

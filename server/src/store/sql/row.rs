@@ -52,7 +52,7 @@ pub(in crate::store) fn session(row: &impl SqlRow) -> Result<SessionRow, Error> 
         title: title(row)?,
         labels: json(row, "labels")?,
         created_at: time(row, "created_at")?,
-        updated_at: time(row, "updated_at")?,
+        updated_at: time(row, "touched_at")?,
         last_entry: EntryNo(number(row, "last_entry")?),
         live_run: live_run(row)?,
         forked_from: forked_from(row)?,

@@ -35,7 +35,7 @@ impl Dialect for PostgresDialect {
     ORDER BY i.entry_no LIMIT $4";
 
     const SESSIONS: &str = "
-    SELECT s.*, live.run_id AS live_run, last.status AS last_status, last.agent AS last_agent,
+    SELECT s.*, greatest(s.updated_at, s.last_entry_at) AS touched_at, live.run_id AS live_run, last.status AS last_status, last.agent AS last_agent,
            last.model AS last_model, shown.preview AS shown_preview
     FROM sessions AS s
     LEFT JOIN runs AS live ON live.run_no = s.live_run_no

@@ -92,22 +92,15 @@ pub(in crate::store::postgres) async fn usage(
     Ok(sums.into_values().take(query.rows_max.saturating_add(1)).collect())
 }
 
-/// The runs that were at work in the time: those that have ended, by an index, and those that are open.
+/// The runs that were at work in the time: those that go on, and the others by the time of their last event. Each has an index.
 fn runs_query(tenant: &TenantId, query: &UsageQuery) -> Query {
     let (from, before) = (int(query.from.0), int(query.before.0));
     let mut sql =
-        Query::new("WITH of AS MATERIALIZED (SELECT run_no FROM run_states WHERE status >= 9 AND tenant = ");
+        Query::new("WITH of AS MATERIALIZED (SELECT run_no FROM run_states WHERE NOT goes_on AND tenant = ");
     sql.bind(tenant.as_str()).push(" AND updated_at >= ").bind(from);
-    sql.push(" UNION SELECT live_run_no FROM sessions WHERE live_run_no IS NOT NULL AND tenant = ");
-    sql.bind(tenant.as_str());
     sql.push(
-        " UNION SELECT run_no FROM run_states WHERE goes_on
-          UNION SELECT run_no FROM run_states WHERE wake_at IS NOT NULL
-          UNION SELECT run_no FROM run_states WHERE status = 8 AND tenant = ",
-    );
-    sql.bind(tenant.as_str());
-    sql.push(
-        ") SELECT r.*, s.session_id FROM of JOIN run_rows AS r ON r.run_no = of.run_no
+        " UNION ALL SELECT run_no FROM run_states WHERE goes_on)
+          SELECT r.*, s.session_id FROM of JOIN run_rows AS r ON r.run_no = of.run_no
           JOIN sessions AS s ON s.session_no = r.session_no WHERE r.tenant = ",
     );
     sql.bind(tenant.as_str()).push(" AND r.updated_at >= ").bind(from);

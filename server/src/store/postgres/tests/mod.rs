@@ -8,6 +8,7 @@
 mod blobs;
 mod commits;
 mod copies;
+mod in_place;
 mod opening;
 mod plans;
 mod pooled;

@@ -30,7 +30,8 @@ macro_rules! select_heads {
     ($($more:tt)*) => {
         concat!(
             "SELECT j.place, t.run_no, t.epoch, t.last_seq, t.queue_no, o.session_id, s.session_no, s.last_entry,
-                    s.live_run_no, s.last_queue_no, s.updated_at, live.run_id AS live_run",
+                    s.live_run_no, s.last_queue_no, greatest(s.updated_at, s.last_entry_at) AS updated_at,
+                    live.run_id AS live_run",
             $($more)*,
             "
     FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS j (tenant, run_id, session_id, place)

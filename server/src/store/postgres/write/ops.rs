@@ -190,7 +190,7 @@ pub(in crate::store::postgres) async fn begin_epoch(
     let sql = "UPDATE meta SET value = value + 1 WHERE key = 'epoch' RETURNING value";
     let starts: i64 = sqlx::query(sql).fetch_one(&mut *db).await?.try_get("value")?;
     if server == ServerKind::Alone {
-        let sql = "UPDATE run_states SET wake_at = $1 WHERE wake_at > $1 AND updated_at > $1";
+        let sql = "UPDATE run_states SET wake_at = $1 WHERE wake_at > $1 AND greatest(updated_at, last_event_at) > $1";
         sqlx::query(sql).bind(int(now.0)).execute(db).await?;
     }
     Ok(Epoch(starts.saturating_mul(START_EPOCHS).unsigned_abs()))

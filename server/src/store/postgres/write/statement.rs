@@ -17,11 +17,16 @@ WITH fence AS MATERIALIZED (
     UPDATE owners SET batch = $3 WHERE owner_no = $1 AND conn = $2 AND NOT fenced RETURNING owner_no)";
 
 /// Writes that nearly every commit has: events, and the rows of runs and sessions that they change.
+///
+/// While a run goes on, the times that indexes name move once a second: rows whose indexed columns stay as they are cost no index
+/// anything. `greatest` of both times of a row is exact.
 const CHANGES: &str = ",
 sessions_up AS (
     UPDATE sessions AS s
     SET last_entry = v.last_entry, live_run_no = v.live_run_no, last_queue_no = v.last_queue_no,
-        updated_at = v.updated_at
+        updated_at = CASE WHEN v.live_run_no = v.live_run_before AND v.updated_at < s.updated_at + 1000
+                          THEN s.updated_at ELSE v.updated_at END,
+        last_entry_at = v.updated_at
     FROM fence, unnest($14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $105::bigint[],
                        $106::bigint[])
         AS v (session_no, last_entry, live_run_no, last_queue_no, updated_at, last_entry_before, live_run_before)
@@ -32,7 +37,10 @@ states_up AS (
     UPDATE run_states AS t
     SET last_seq = v.last_seq, status = v.status, goes_on = v.goes_on, at_hosts = v.at_hosts, wake_at = v.wake_at,
         queue_no = v.queue_no, error = v.error, usage = v.usage, iterations = v.iterations,
-        tool_calls = v.tool_calls, updated_at = v.updated_at, bytes = t.bytes + v.bytes
+        tool_calls = v.tool_calls, bytes = t.bytes + v.bytes,
+        updated_at = CASE WHEN t.goes_on AND v.goes_on AND v.updated_at < t.updated_at + 1000
+                          THEN t.updated_at ELSE v.updated_at END,
+        last_event_at = v.updated_at
     FROM fence, unnest($45::bigint[], $46::bigint[], $47::bigint[], $48::bigint[], $49::bigint[], $50::boolean[],
                        $51::boolean[], $52::bigint[], $53::bigint[], $54::text[], $55::text[], $56::bigint[],
                        $57::bigint[], $58::bigint[], $59::bigint[])

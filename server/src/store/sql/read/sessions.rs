@@ -166,7 +166,7 @@ pub(in crate::store) async fn idle_sessions<R: SqlReader>(
     all(db, query, idle).await.map_err(|error| R::failure(format_args!("idle sessions of {tenant}"), &error))
 }
 
-/// A page of sessions.
+/// A page of sessions, in the order of the times that the index has.
 pub(in crate::store) async fn sessions<R: SqlReader>(
     db: &R,
     tenant: &TenantId,
@@ -183,11 +183,12 @@ pub(in crate::store) async fn sessions<R: SqlReader>(
         None
     };
     let query = sessions_query::<R::Dialect>(tenant, filter, begin, floor, size);
-    let found = all(db, query, row::session).await.map_err(failure)?;
-    let cursor = |row: &SessionRow| Cursor { key: int(row.updated_at.0), id: row.session.to_string() };
-    let mut page = page::cut_at_floor(found, size, floor, cursor);
-    page.rows.retain(|row| filter.matches_text(row));
-    Ok(page)
+    let listed = |row: &R::Row| Ok((time(row, "updated_at")?, row::session(row)?));
+    let found = all(db, query, listed).await.map_err(failure)?;
+    let cursor = |(at, row): &(Timestamp, SessionRow)| Cursor { key: int(at.0), id: row.session.to_string() };
+    let Page { rows, next } = page::cut_at_floor(found, size, floor, cursor);
+    let rows = rows.into_iter().map(|(_, row)| row).filter(|row| filter.matches_text(row)).collect();
+    Ok(Page { rows, next })
 }
 
 /// A query for the time of the last session that a page looks at. It reads an index alone, and finds nothing if the page

@@ -33,7 +33,7 @@ impl Dialect for SqliteDialect {
     ORDER BY i.entry_no LIMIT $4";
 
     const SESSIONS: &str = "
-    SELECT s.*, live.run_id AS live_run, last.status AS last_status, last.agent AS last_agent,
+    SELECT s.*, s.updated_at AS touched_at, live.run_id AS live_run, last.status AS last_status, last.agent AS last_agent,
            last.model AS last_model, iif(s.preview <> '', s.preview, coalesce((
                SELECT preview FROM (
                    SELECT r.preview FROM runs AS r WHERE r.session_no = s.session_no ORDER BY r.created_at LIMIT 8)
