@@ -24,34 +24,33 @@ pub(super) async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
         let _written = match answer {
             Answer::Speech(live) => return speech(stream, live, request).await,
             Answer::Slowly(pieces, wait) => slowly(&mut stream, &pieces, wait).await,
-            whole => match events(&whole).filter(|_| state.lock().keeps_connections) {
-                Some(events) if stream.write_all(kept(&events).as_bytes()).await.is_ok() => continue,
-                Some(_) => return,
-                None => stream.write_all(&bytes(whole)).await,
-            },
+            whole => {
+                let Response { bytes, is_kept } = response(whole, state.lock().keeps_connections);
+                let written = stream.write_all(&bytes).await;
+                if is_kept && written.is_ok() {
+                    continue;
+                }
+                written
+            }
         };
         let _closed = stream.shutdown().await;
         return;
     }
 }
 
-/// The events of an answer that is given whole.
-fn events(answer: &Answer) -> Option<String> {
-    match answer {
-        Answer::Says(text) => Some(format!("{}{}", sse::text(text), sse::end("stop"))),
-        Answer::Asks(calls) => {
-            let calls = calls.iter().enumerate();
-            let calls: String = calls.map(|(at, (tool, arguments))| sse::call(at, tool, arguments)).collect();
-            Some(format!("{calls}{}", sse::end("tool_calls")))
-        }
-        _ => None,
-    }
+/// A response that is given whole.
+struct Response {
+    bytes: Vec<u8>,
+    /// True if the connection goes on after it.
+    is_kept: bool,
 }
 
-/// A response with these events, after which the connection goes on.
-fn kept(events: &str) -> String {
-    let head = format!("content-type: text/event-stream\r\ncontent-length: {}", events.len());
-    format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{events}")
+/// A response with these events.
+fn events(events: &str, is_kept: bool) -> Response {
+    let end =
+        if is_kept { format!("content-length: {}", events.len()) } else { "connection: close".to_owned() };
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n{end}");
+    Response { bytes: format!("{head}\r\n\r\n{events}").into_bytes(), is_kept }
 }
 
 fn answer(state: &Mutex<State>, request: &Value) -> Answer {
@@ -75,11 +74,15 @@ fn answer(state: &Mutex<State>, request: &Value) -> Answer {
     }
 }
 
-fn bytes(answer: Answer) -> Vec<u8> {
-    if let Some(events) = events(&answer) {
-        return format!("{STREAM}{events}").into_bytes();
-    }
-    match answer {
+/// The response, after which the connection goes on if that is wanted and the answer is a good one.
+fn response(answer: Answer, is_kept: bool) -> Response {
+    let bytes = match answer {
+        Answer::Says(text) => return events(&format!("{}{}", sse::text(&text), sse::end("stop")), is_kept),
+        Answer::Asks(calls) => {
+            let calls = calls.iter().enumerate();
+            let calls: String = calls.map(|(at, (tool, arguments))| sse::call(at, tool, arguments)).collect();
+            return events(&format!("{calls}{}", sse::end("tool_calls")), is_kept);
+        }
         Answer::Fails(status, retry_after, message) => {
             let body = json!({ "error": { "message": message } }).to_string();
             let after = retry_after.map(|seconds| format!("retry-after: {seconds}\r\n")).unwrap_or_default();
@@ -92,10 +95,10 @@ fn bytes(answer: Answer) -> Vec<u8> {
             format!("{}{whole}{body}", STREAM.trim_end_matches("\r\n").to_owned() + "\r\n").into_bytes()
         }
         Answer::Raw(body) => [STREAM.as_bytes(), &body].concat(),
-        Answer::Says(_) | Answer::Asks(_) => unreachable!("has events"),
         Answer::Speech(_) | Answer::Slowly(..) => unreachable!("is given piece by piece"),
         Answer::Later(..) => unreachable!("its time has come"),
-    }
+    };
+    Response { bytes, is_kept: false }
 }
 
 async fn slowly(stream: &mut TcpStream, pieces: &[String], wait: Duration) -> std::io::Result<()> {

@@ -47,11 +47,17 @@ impl ToolHostService {
         tasks: TaskTracker,
         quotas: Option<Quotas>,
     ) -> ToolHostServer<Self> {
-        let max_frame_bytes = tools.options().max_frame_bytes;
-        let service = Self { tools, tasks, quotas, max_frame_bytes, pace: Pace::new() };
+        let service = Self::new(tools, tasks, quotas);
+        let max_frame_bytes = service.max_frame_bytes;
         ToolHostServer::new(service)
             .max_decoding_message_size(max_frame_bytes)
             .max_encoding_message_size(max_frame_bytes)
+    }
+
+    /// The service itself.
+    pub(in crate::grpc) fn new(tools: Arc<RemoteTools>, tasks: TaskTracker, quotas: Option<Quotas>) -> Self {
+        let max_frame_bytes = tools.options().max_frame_bytes;
+        Self { tools, tasks, quotas, max_frame_bytes, pace: Pace::new() }
     }
 }
 

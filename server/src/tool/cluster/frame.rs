@@ -202,12 +202,13 @@ pub(super) enum ToOwner {
 
 /// A frame of a link.
 pub(super) trait LinkFrame: Serialize {
-    /// True if nobody waits for it: it may leave at the [pace](crate::pace) of the link.
+    /// True if nothing is delayed much by it: it may leave at the [pace](crate::pace) of the link.
     fn may_wait(&self) -> bool;
 }
 
 impl LinkFrame for ToHub {
-    /// The hub does not need them before the next tool call: they acknowledge, or say that something is over.
+    /// The hub does not need them before the next tool call: they acknowledge, or say that something is over. A caller of
+    /// `CompleteCall` does wait for a verdict, for one tick more at most.
     fn may_wait(&self) -> bool {
         match self {
             Self::Release { .. }

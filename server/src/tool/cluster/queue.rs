@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::frame::{LINK_FRAME_BYTES_MAX, LinkFrame, encode};
 use crate::pace::{Pace, Paced};
 
-/// Bytes that may wait. A replica that reads too slowly for this loses its link, and begins anew.
+/// Bytes that may wait. A replica that reads too slowly for this loses its link, and begins anew. Frames that wait for the pace are
+/// not counted any more: they have 1 MiB at most.
 const BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Bytes beyond which progress and output are dropped, and the list of tools waits.
 const BUSY_BYTES: usize = 4 * 1024 * 1024;
