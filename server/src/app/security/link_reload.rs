@@ -7,7 +7,8 @@ use tokio::sync::watch;
 use super::error::SecurityError;
 use super::pem::read_pem;
 use crate::config::ClusterTls;
-use crate::grpc::edge::forward::wire::links::{LinkTls, Links};
+use crate::grpc::edge::forward::wire::connection::LinkTls;
+use crate::grpc::edge::forward::wire::links::Links;
 use crate::grpc::edge::peer::peer_acceptor;
 use crate::grpc::edge::tls::{Acceptor, have_common_root};
 

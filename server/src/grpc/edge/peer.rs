@@ -29,7 +29,7 @@ use crate::grpc::edge::forward::reach::HERE;
 use crate::grpc::edge::forward::request::forwarded_rpc::Relayed;
 use crate::grpc::edge::forward::route::local::ServiceSet;
 use crate::grpc::edge::forward::route::shutdown::STOPPING;
-use crate::grpc::edge::forward::wire::links::{
+use crate::grpc::edge::forward::wire::connection::{
     HEADERS_BYTES_MAX, LINK_WINDOW_BYTES, LinkTls, PING_EVERY, PING_WAIT, STREAM_WINDOW_BYTES,
 };
 use crate::grpc::edge::forward::wire::metadata::{

@@ -7,7 +7,7 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -102,7 +102,7 @@ impl Acceptor {
         let chain = certificates("certificate", &files.certificate)?;
         let leaf = chain.first().ok_or_else(|| bad("certificate", "there is none"))?;
         let facts = certificate::facts(leaf).map_err(|problem| bad("certificate", problem))?;
-        let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|error| bad("key", words(&error)))?;
+        let key = private_key(&files.key)?;
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| bad("tls", error))?;
@@ -153,6 +153,25 @@ impl Acceptor {
     }
 }
 
+/// The configuration of a client that presents this certificate, and believes certificates of these roots. All are PEM.
+///
+/// # Errors
+/// [`BadTlsFiles`]
+pub(in crate::grpc::edge) fn client_config(
+    certificate: &[u8],
+    key: &[u8],
+    ca: &[u8],
+) -> Result<ClientConfig, BadTlsFiles> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| bad("tls", error))?
+        .with_root_certificates(root_store(ca)?)
+        .with_client_auth_cert(certificates("certificate", certificate)?, private_key(key)?);
+    let mut config = config.map_err(|error| bad("certificate and key", error))?;
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(config)
+}
+
 fn verifier(
     roots: &[u8],
     auth: ClientAuth,
@@ -163,6 +182,7 @@ fn verifier(
     builder.build().map_err(|error| bad("client_ca", error))
 }
 
+/// The roots of a file, in PEM.
 fn root_store(pem: &[u8]) -> Result<RootCertStore, BadTlsFiles> {
     let mut store = RootCertStore::empty();
     for root in certificates("client_ca", pem)? {
@@ -182,6 +202,12 @@ pub fn have_common_root(one: &[u8], other: &[u8]) -> bool {
     one.roots.iter().any(|a| other.roots.iter().any(|b| same(a, b)))
 }
 
+/// The key of a file, in PEM.
+fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, BadTlsFiles> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| bad("key", words(&error)))
+}
+
+/// The certificates of this file, in PEM. There is one at least.
 fn certificates(file: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BadTlsFiles> {
     let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let found = found.map_err(|error| bad(file, words(&error)))?;

@@ -18,10 +18,10 @@ use tonic::body::Body;
 use tonic::codegen::http;
 
 use crate::grpc::edge::forward::outcome::{broken_off_status, refusal};
-use crate::grpc::edge::forward::request::bodies::{NextFrame, end_with, next_frame, of_frames};
 use crate::grpc::edge::forward::request::boundary::Boundary;
 use crate::grpc::edge::forward::route::routing::{EndSignal, Routing};
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
+use crate::grpc::edge::forward::wire::bodies::{NextFrame, end_with, next_frame, of_frames};
 use crate::grpc::edge::message_prefix::framed;
 
 /// The frames of a host, and what is known of them.

@@ -14,7 +14,6 @@ use tonic::codegen::http::{self, HeaderMap};
 
 use crate::grpc::edge::forward::caller_presence::CallerPresence;
 use crate::grpc::edge::forward::outcome::{no_owner_status, refusal};
-use crate::grpc::edge::forward::request::bodies::{NextFrame, end_with, next_frame, of_frames};
 use crate::grpc::edge::forward::request::buffered_rpc::BufferedRpc;
 use crate::grpc::edge::forward::request::forwarded_rpc::ForwardedRpc as _;
 use crate::grpc::edge::forward::request::messages::Messages;
@@ -24,6 +23,7 @@ use crate::grpc::edge::forward::route::routing::{EndSignal, Recipient, Routing, 
 use crate::grpc::edge::forward::route::rpc_place::RpcPlace;
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
 use crate::grpc::edge::forward::send::{SendOptions, may_be_sent_again, send};
+use crate::grpc::edge::forward::wire::bodies::{NextFrame, end_with, next_frame, of_frames};
 use crate::grpc::edge::forward::wire::metadata::LOOK_AGAIN;
 use crate::grpc::status::leaves_it_to_another;
 

@@ -6,10 +6,10 @@ use tonic::body::Body;
 use tonic::codegen::http;
 
 use crate::grpc::edge::forward::outcome::{broken_off_status, refusal};
-use crate::grpc::edge::forward::request::bodies::{end_with, next_frame, of_frames};
 use crate::grpc::edge::forward::route::local::ServiceSet;
 use crate::grpc::edge::forward::route::routing::{EndSignal, Recipient, Routing};
 use crate::grpc::edge::forward::route::shutdown::shutting_down;
+use crate::grpc::edge::forward::wire::bodies::{end_with, next_frame, of_frames};
 use crate::grpc::rpc::ForwardMode;
 
 /// Has an RPC done by the services of this replica, once and as it comes. Its stream ends when this replica

@@ -3,20 +3,17 @@
 pub(in crate::grpc::edge::forward) mod ending;
 pub(in crate::grpc::edge) mod refusals;
 
-use std::error::Error as StdError;
-
 use agentloop_core::cluster::shard::OwnerNo;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
-use tonic::{ConnectError, Status};
-use tower::ServiceExt as _;
 
-use crate::grpc::edge::forward::request::bodies::{next_frame, of_frames};
 use crate::grpc::edge::forward::route::local::ServiceSet;
+use crate::grpc::edge::forward::wire::bodies::{next_frame, of_frames};
+use crate::grpc::edge::forward::wire::connection::LinkError;
 use crate::grpc::edge::forward::wire::links::PeerLink;
 use crate::grpc::edge::forward::wire::metadata::LOOK_AGAIN;
 use crate::grpc::status::{leaves_it_to_another, owner_unavailable};
-use crate::telemetry::with_causes;
 
 /// The outcome of one attempt.
 pub(in crate::grpc::edge::forward) enum AttemptOutcome {
@@ -47,10 +44,10 @@ pub(in crate::grpc::edge::forward) async fn send_over_link(
     request: http::Request<Body>,
     extent: ResponseExtent,
 ) -> AttemptOutcome {
-    let response = match link.oneshot(request).await {
+    let response = match link.send(request).await {
         Ok(response) => response,
-        Err(error) if was_never_sent(&error) => return AttemptOutcome::NotReached(with_causes(&error)),
-        Err(error) => {
+        Err(LinkError::NotReached(why)) => return AttemptOutcome::NotReached(why.to_string()),
+        Err(error @ LinkError::Broken(_)) => {
             tracing::debug!(%error, "the link to another replica broke");
             return AttemptOutcome::Broken;
         }
@@ -98,17 +95,6 @@ async fn whole(response: http::Response<Body>) -> Option<http::Response<Body>> {
             return Some(http::Response::from_parts(parts, body));
         }
     }
-}
-
-fn was_never_sent(error: &tonic::transport::Error) -> bool {
-    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if error.is::<ConnectError>() {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
 }
 
 /// The owner of the RPC's session was not reached in time.

@@ -7,7 +7,7 @@ use tonic::body::Body;
 use tonic::codegen::http;
 
 use crate::grpc::edge::audit::{AuditLog, CountedRefusals, RefusedRpc};
-use crate::grpc::edge::forward::request::bodies::read;
+use crate::grpc::edge::forward::wire::bodies::read;
 
 /// The RPC with which a replica tells of refusals. Only the port for replicas takes it.
 pub(in crate::grpc::edge) const REFUSED: &str = "/agentloop.replica/Refused";

@@ -9,9 +9,9 @@ use tonic::body::Body;
 use tonic::codegen::{Bytes, http};
 use tonic::{Code, Status};
 
-use crate::grpc::edge::forward::request::bodies::{next_frame, of_bytes};
 use crate::grpc::edge::forward::request::budget::{BudgetShare, BufferBudget};
 use crate::grpc::edge::forward::request::forwarded_rpc::{ForwardedRpc, Head};
+use crate::grpc::edge::forward::wire::bodies::{next_frame, of_bytes};
 use crate::grpc::edge::message_prefix::{MessagePrefix, PREFIX_BYTES, framed};
 use crate::grpc::status::{retryable, status};
 use crate::ids::Ids;

@@ -30,43 +30,28 @@ pub(in crate::grpc::edge) struct Relayed;
 
 /// An RPC without its messages.
 #[derive(Clone)]
-pub(in crate::grpc::edge::forward) struct Head {
-    parts: Parts,
-    /// The headers for other replicas, without those that say which one is meant.
-    for_replicas: HeaderMap,
-}
+pub(in crate::grpc::edge::forward) struct Head(Parts);
 
 impl Head {
     /// The head of an RPC whose caller is known.
     pub(in crate::grpc::edge::forward) fn of(parts: Parts) -> Self {
-        let mut for_replicas = sent_on(&parts.headers);
-        if let Some(principal) = parts.extensions.get::<Arc<Principal>>() {
-            for_replicas.insert(PRINCIPAL, principal::encode(principal));
-        }
-        let address = parts.extensions.get::<RemoteEnd>().and_then(|peer| peer.address);
-        if let Some(address) = address.and_then(|address| HeaderValue::try_from(address.to_string()).ok()) {
-            for_replicas.insert(CALLER, address);
-        }
-        if parts.extensions.get::<Relayed>().is_some() {
-            for_replicas.insert(RELAYED, HeaderValue::from_static("1"));
-        }
-        Self { parts, for_replicas }
+        Self(parts)
     }
 
     pub(in crate::grpc::edge::forward) fn path(&self) -> &str {
-        self.parts.uri.path()
+        self.0.uri.path()
     }
 
     /// The tenant of the caller.
     pub(in crate::grpc::edge::forward) fn tenant(&self) -> TenantId {
-        let principal = self.parts.extensions.get::<Arc<Principal>>();
+        let principal = self.0.extensions.get::<Arc<Principal>>();
         principal.map_or_else(TenantId::local, |principal| principal.tenant.clone())
     }
 
     /// The same caller's RPC at another path.
     pub(in crate::grpc::edge::forward) fn to_path(&self, path: &'static str) -> Self {
         let mut head = self.clone();
-        head.parts.uri = http::Uri::from_static(path);
+        head.0.uri = http::Uri::from_static(path);
         head
     }
 
@@ -76,7 +61,7 @@ impl Head {
         &self,
         body: Body,
     ) -> (http::Request<Body>, IncomingLink) {
-        let mut request = http::Request::from_parts(self.parts.clone(), body);
+        let mut request = http::Request::from_parts(self.0.clone(), body);
         let link = request.extensions_mut().get_or_insert_with(IncomingLink::here).clone();
         (request, link)
     }
@@ -89,13 +74,30 @@ impl Head {
         body: Body,
     ) -> http::Request<Body> {
         let mut request = http::Request::new(body);
-        *request.method_mut() = self.parts.method.clone();
+        *request.method_mut() = self.0.method.clone();
         *request.version_mut() = Version::HTTP_2;
         // The link adds where it goes.
         *request.uri_mut() = self.path().parse().unwrap_or_default();
-        *request.headers_mut() = self.for_replicas.clone();
+        *request.headers_mut() = self.headers_for_replicas();
         request.headers_mut().insert(REPLICA, HeaderValue::from(number.0));
         request.headers_mut().insert(SHARD, HeaderValue::from(shard.0));
         request
+    }
+
+    /// The headers for other replicas, without those that say which one is meant.
+    fn headers_for_replicas(&self) -> HeaderMap {
+        let Parts { headers, extensions, .. } = &self.0;
+        let mut headers = sent_on(headers);
+        if let Some(principal) = extensions.get::<Arc<Principal>>() {
+            headers.insert(PRINCIPAL, principal::encode(principal));
+        }
+        let address = extensions.get::<RemoteEnd>().and_then(|peer| peer.address);
+        if let Some(address) = address.and_then(|address| HeaderValue::try_from(address.to_string()).ok()) {
+            headers.insert(CALLER, address);
+        }
+        if extensions.get::<Relayed>().is_some() {
+            headers.insert(RELAYED, HeaderValue::from_static("1"));
+        }
+        headers
     }
 }

@@ -1,6 +1,5 @@
 //! RPCs that may be sent on: their messages are kept so that they can be sent again.
 
-pub(in crate::grpc::edge::forward) mod bodies;
 pub(in crate::grpc::edge::forward) mod boundary;
 pub(in crate::grpc::edge::forward) mod budget;
 pub(in crate::grpc::edge::forward) mod buffered_rpc;

@@ -10,9 +10,9 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Bytes, http};
 
-use crate::grpc::edge::forward::request::bodies::NextFrame;
 use crate::grpc::edge::forward::request::budget::{BudgetShare, BufferBudget};
 use crate::grpc::edge::forward::request::forwarded_rpc::{ForwardedRpc, Head};
+use crate::grpc::edge::forward::wire::bodies::NextFrame;
 
 /// Bytes of one RPC that are kept at most: more than the declarations of most hosts. An RPC that sends more before its response
 /// begins is sent once.

@@ -9,7 +9,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http;
-use tower::ServiceExt as _;
 
 use crate::engine::error::EngineError;
 use crate::grpc::edge::forward::route::routing::{EndSignal, Recipient, Replica, Routing};
@@ -75,7 +74,7 @@ async fn tell_stopping(link: PeerLink) {
     *request.method_mut() = http::Method::POST;
     *request.version_mut() = http::Version::HTTP_2;
     *request.uri_mut() = http::Uri::from_static(STOPPING);
-    if let Err(error) = link.oneshot(request).await {
+    if let Err(error) = link.send(request).await {
         tracing::debug!(%error, "a replica cannot be told that this one stops");
     }
 }

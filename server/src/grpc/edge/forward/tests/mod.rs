@@ -41,10 +41,10 @@ use tower::Service;
 use tower::util::MapRequestLayer;
 
 use super::layer::{ForwardLayer, ForwardParts};
-use super::request::bodies::{NextFrame, end_with, next_frame, of_frames};
 use super::request::budget::BufferBudget;
 use super::request::buffered_rpc::BufferedRpc;
 use super::route::local::LocalServices;
+use super::wire::bodies::{NextFrame, end_with, next_frame, of_frames};
 use super::wire::links::Links;
 use crate::auth::{Authentication, HostGrant, Principal, Role};
 use crate::cluster::locate::{Locate, LocateError};

@@ -8,7 +8,8 @@ use super::*;
 use crate::cluster::ClusterId;
 use crate::grpc::edge::forward::reach::Reach;
 use crate::grpc::edge::forward::route::shutdown::STOPPING;
-use crate::grpc::edge::forward::wire::links::{LinkTls, SentOnCounts};
+use crate::grpc::edge::forward::wire::connection::LinkTls;
+use crate::grpc::edge::forward::wire::links::SentOnCounts;
 use crate::grpc::edge::peer::peer_acceptor;
 
 /// The certificate that replicas of a test share.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::grpc::edge::forward::route::routing::SEARCH_WAIT;
-use crate::grpc::edge::forward::wire::links::{PING_EVERY, PING_WAIT};
+use crate::grpc::edge::forward::wire::connection::{PING_EVERY, PING_WAIT};
 
 /// The RPCs of this page, in the order in which they are started.
 const PATHS: [&str; 3] =

@@ -3,49 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use agentloop_core::cluster::shard::OwnerNo;
 use parking_lot::Mutex;
 use tonic::body::Body;
+use tonic::codegen::BoxFuture;
 use tonic::codegen::http::{self, HeaderMap, HeaderValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tower::Service;
 
 use crate::cluster::{ClusterId, Ownership, Peer};
-use crate::grpc::edge::forward::wire::metadata::CLUSTER;
-
-/// Time to make a connection.
-const CONNECT_WAIT: Duration = Duration::from_secs(1);
-/// Time between two pings, also on an idle link: a peer that stands still keeps its connections open.
-pub(in crate::grpc::edge) const PING_EVERY: Duration = Duration::from_secs(1);
-/// A link with no response to a ping for this long is broken.
-pub(in crate::grpc::edge) const PING_WAIT: Duration = Duration::from_secs(2);
-/// Bytes of one stream that wait for its reader.
-pub(in crate::grpc::edge) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
-/// Bytes of all streams together: the most that HTTP/2 knows. So callers who do not read hold up nobody else.
-pub(in crate::grpc::edge) const LINK_WINDOW_BYTES: u32 = (1 << 31) - 1;
-/// All headers of an RPC together, in bytes. A principal with all the groups and patterns that it may have fits.
-pub(in crate::grpc::edge) const HEADERS_BYTES_MAX: u32 = 256 * 1024;
-
-/// Certificates for the links between replicas, as PEM.
-#[derive(Clone, PartialEq, Eq)]
-pub struct LinkTls {
-    /// The certificate of this replica, and those that lead to its root.
-    pub certificate: Vec<u8>,
-    /// The key of the certificate.
-    pub key: Vec<u8>,
-    /// The roots of the certificates of all replicas.
-    pub ca: Vec<u8>,
-    /// The name that the certificates of all replicas have. `None`: each has the host of its address.
-    pub name: Option<String>,
-}
-
-impl std::fmt::Debug for LinkTls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LinkTls").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+use crate::grpc::edge::forward::wire::connection::{LinkError, LinkTls, PeerConnection};
+use crate::grpc::edge::forward::wire::metadata::{CLUSTER, index_repeating};
 
 /// A peer cannot be called: its address or the certificates are wrong.
 #[derive(Debug, thiserror::Error)]
@@ -59,24 +27,40 @@ pub struct BadLink {
 /// A connection to another replica. Each request on it names the cluster, as far as that is known.
 #[derive(Clone)]
 pub(in crate::grpc::edge) struct PeerLink {
-    channel: Channel,
+    connection: Arc<PeerConnection>,
     cluster: Option<HeaderValue>,
 }
 
-impl Service<http::Request<Body>> for PeerLink {
-    type Response = http::Response<Body>;
-    type Error = tonic::transport::Error;
-    type Future = <Channel as Service<http::Request<Body>>>::Future;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.channel.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+impl PeerLink {
+    /// Sends a request, and waits for the beginning of its response. It connects if there is no connection.
+    ///
+    /// # Errors
+    /// [`LinkError`]
+    pub(in crate::grpc::edge) async fn send(
+        &self,
+        mut request: http::Request<Body>,
+    ) -> Result<http::Response<Body>, LinkError> {
         if let Some(cluster) = &self.cluster {
             request.headers_mut().insert(CLUSTER, cluster.clone());
         }
-        self.channel.call(request)
+        index_repeating(request.headers_mut());
+        self.connection.send(request).await
+    }
+}
+
+/// For tonic's clients.
+impl Service<http::Request<Body>> for PeerLink {
+    type Response = http::Response<Body>;
+    type Error = LinkError;
+    type Future = BoxFuture<Self::Response, LinkError>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), LinkError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let link = self.clone();
+        Box::pin(async move { link.send(request).await })
     }
 }
 
@@ -151,9 +135,9 @@ impl Links {
     pub fn renew(&self, tls: Option<LinkTls>) {
         let state = &mut *self.state();
         state.tls = tls;
-        state.earlier.extend(state.links.values().map(|(_, channel)| Arc::downgrade(channel)));
+        state.earlier.extend(state.links.values().map(|(_, link)| Arc::downgrade(link)));
         state.links.clear();
-        state.earlier.retain(|channel| channel.strong_count() > 0);
+        state.earlier.retain(|link| link.strong_count() > 0);
     }
 
     /// The link to this peer. It connects with its first RPC, and again after it broke. A new link drops those to replicas that
@@ -167,57 +151,29 @@ impl Links {
         ownership: &Ownership,
     ) -> Result<Arc<PeerLink>, BadLink> {
         let mut state = self.state();
-        if let Some((known, channel)) = state.links.get(&peer.number)
+        if let Some((known, link)) = state.links.get(&peer.number)
             && known == peer
         {
-            return Ok(channel.clone());
+            return Ok(link.clone());
         }
         let cluster = state.cluster.clone();
-        let channel = channel(peer, state.tls.as_ref()).map_err(|problem| BadLink {
-            number: peer.number,
-            address: peer.address.clone(),
-            problem: problem.to_string(),
-        })?;
-        let channel = Arc::new(PeerLink { channel, cluster });
+        let connection = PeerConnection::to(&peer.address, state.tls.as_ref())
+            .map_err(|problem| BadLink { number: peer.number, address: peer.address.clone(), problem })?;
+        let link = Arc::new(PeerLink { connection, cluster });
         state.links.retain(|number, _| ownership.peers().any(|peer| peer.number == *number));
-        state.links.insert(peer.number, (peer.clone(), channel.clone()));
-        Ok(channel)
+        state.links.insert(peer.number, (peer.clone(), link.clone()));
+        Ok(link)
     }
 
     /// All links that there are, those with earlier certificates too.
     pub(in crate::grpc::edge::forward) fn all(&self) -> Vec<PeerLink> {
         let state = self.state();
         let earlier = state.earlier.iter().filter_map(Weak::upgrade);
-        let links = state.links.values().map(|(_, channel)| channel.clone()).chain(earlier);
-        links.map(|channel| (*channel).clone()).collect()
+        let links = state.links.values().map(|(_, link)| link.clone()).chain(earlier);
+        links.map(|link| (*link).clone()).collect()
     }
 
     fn state(&self) -> parking_lot::MutexGuard<'_, LinksState> {
         self.0.lock()
     }
-}
-
-fn channel(peer: &Peer, tls: Option<&LinkTls>) -> Result<Channel, tonic::transport::Error> {
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    let mut endpoint = Endpoint::from_shared(format!("{scheme}://{}", peer.address))?
-        .connect_timeout(CONNECT_WAIT)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_WAIT)
-        .keep_alive_while_idle(true)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(LINK_WINDOW_BYTES)
-        .http2_max_header_list_size(HEADERS_BYTES_MAX)
-        // Late frames of streams that callers have left count as errors.
-        .http2_max_local_error_reset_streams(None);
-    if let Some(tls) = tls {
-        let config = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(&tls.ca))
-            .identity(Identity::from_pem(&tls.certificate, &tls.key));
-        endpoint = endpoint.tls_config(match &tls.name {
-            Some(name) => config.domain_name(name),
-            None => config,
-        })?;
-    }
-    Ok(endpoint.connect_lazy())
 }

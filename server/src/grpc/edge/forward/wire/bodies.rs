@@ -31,9 +31,24 @@ pub(in crate::grpc::edge::forward) fn of_frames(
     Body::new(Frames(Box::pin(frames)))
 }
 
-/// A body of these bytes alone.
+/// A body of these bytes alone. It says where it ends, so that they are sent in one frame.
 pub(in crate::grpc::edge::forward) fn of_bytes(bytes: Bytes) -> Body {
-    of_frames(futures_util::stream::iter([Ok(Frame::data(bytes))]))
+    Body::new(Whole(Some(bytes)))
+}
+
+struct Whole(Option<Bytes>);
+
+impl http_body::Body for Whole {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<NextFrame>> {
+        Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_none()
+    }
 }
 
 /// The next frame of a body.
