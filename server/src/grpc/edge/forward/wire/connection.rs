@@ -98,7 +98,7 @@ impl PeerConnection {
     /// A connection to this address, a host and a port. It is not made yet.
     ///
     /// # Errors
-    /// What is wrong with the address or the certificates, for people.
+    /// The address or the certificates cannot be used. The text says why, for people.
     pub(super) fn to(address: &str, tls: Option<&LinkTls>) -> Result<Arc<Self>, String> {
         let authority: Authority = address.parse().map_err(|error| format!("{error}"))?;
         let (scheme, tls) = match tls {
