@@ -289,6 +289,19 @@ pub async fn the_session_of_a_user_is_found_or_created(store: Arc<dyn Store>) {
     assert_eq!(get("d", &[("user", "cy")], 13).await, session("d"), "an empty label is one, too");
     // Appends to the new session go on from the right numbers.
     Owner::started(&store, "c", "r").await;
+
+    // Of two whose runs go on, within a second.
+    let mut owners = Vec::new();
+    for name in ["m", "n"] {
+        let row = store.create_session(new_session(name, &labelled(&[("user", "dee")]), Timestamp(1))).await;
+        row.unwrap();
+        owners.push(Owner::started(&store, name, name).await);
+    }
+    for (no, after) in [(1, 100), (0, 200)] {
+        owners[no].now = Timestamp(START + after);
+        owners[no].says("one").await.unwrap();
+    }
+    assert_eq!(get("x", &[("user", "dee")], START + 300).await, session("m"));
 }
 
 pub async fn long_labels_are_labels(store: Arc<dyn Store>) {

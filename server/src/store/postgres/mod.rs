@@ -162,7 +162,8 @@ impl PostgresStore {
     pub async fn wake_runs_of_the_future(&self) -> Result<(), StoreError> {
         let now = SystemClock.now();
         let sql = "UPDATE run_states SET wake_at = $1
-                   WHERE wake_at > $1 AND greatest(updated_at, last_event_at) > $1 AND ($2::text::bigint[] IS NULL OR shard = ANY ($2::text::bigint[]))";
+                   WHERE wake_at > $1 AND greatest(updated_at, last_event_at) > $1
+                     AND ($2::text::bigint[] IS NULL OR shard = ANY ($2::text::bigint[]))";
         let query = sqlx::query(sql).bind(int(now.0)).bind(self.scope.listed()).execute(&*self.readers);
         // The owner before may have left deleted sessions half way.
         self.deleted_rows.look();

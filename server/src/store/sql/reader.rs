@@ -52,6 +52,8 @@ pub(in crate::store) trait Dialect {
     /// Sessions with the ids of their live runs, what their last runs say, and a preview. It ends where the tenant follows.
     /// `touched_at` is the time of the last entry. `updated_at` has an index, and may be earlier while a run goes on.
     const SESSIONS: &str;
+    /// `touched_at` of a row `s` of `sessions`, to sort by.
+    const TOUCHED_AT: &str;
     /// The preview in the rows of [`Self::SESSIONS`], for conditions.
     const SHOWN_PREVIEW: &str;
     /// Bytes of the events and blobs of a tenant.

@@ -35,8 +35,9 @@ impl Dialect for PostgresDialect {
     ORDER BY i.entry_no LIMIT $4";
 
     const SESSIONS: &str = "
-    SELECT s.*, greatest(s.updated_at, s.last_entry_at) AS touched_at, live.run_id AS live_run, last.status AS last_status, last.agent AS last_agent,
-           last.model AS last_model, shown.preview AS shown_preview
+    SELECT s.*, greatest(s.updated_at, s.last_entry_at) AS touched_at, live.run_id AS live_run,
+           last.status AS last_status, last.agent AS last_agent, last.model AS last_model,
+           shown.preview AS shown_preview
     FROM sessions AS s
     LEFT JOIN runs AS live ON live.run_no = s.live_run_no
     LEFT JOIN run_rows AS last ON last.run_no = coalesce(s.live_run_no, (
@@ -48,6 +49,8 @@ impl Dialect for PostgresDialect {
                 SELECT r.preview FROM runs AS r WHERE r.session_no = s.session_no ORDER BY r.created_at LIMIT 8) AS f
             WHERE f.preview <> '' LIMIT 1), '') END AS preview) AS shown
     WHERE s.tenant = ";
+
+    const TOUCHED_AT: &str = "greatest(s.updated_at, s.last_entry_at)";
 
     const SHOWN_PREVIEW: &str = "shown.preview";
 

@@ -6,7 +6,7 @@ mod dialect;
 mod search;
 mod shard;
 mod start;
-mod usage;
+pub(super) mod usage;
 
 use std::borrow::Cow;
 use std::fmt::Display;

@@ -93,7 +93,7 @@ pub(in crate::store::postgres) async fn usage(
 }
 
 /// The runs that were at work in the time: those that go on, and the others by the time of their last event. Each has an index.
-fn runs_query(tenant: &TenantId, query: &UsageQuery) -> Query {
+pub(in crate::store::postgres) fn runs_query(tenant: &TenantId, query: &UsageQuery) -> Query {
     let (from, before) = (int(query.from.0), int(query.before.0));
     let mut sql =
         Query::new("WITH of AS MATERIALIZED (SELECT run_no FROM run_states WHERE NOT goes_on AND tenant = ");

@@ -96,6 +96,37 @@ async fn the_time_that_an_earlier_version_writes_counts() {
     opened.close().await;
 }
 
+/// Their indexed times are in the past, as those of runs that go on can be.
+#[tokio::test]
+async fn parked_runs_whose_last_event_lies_in_the_future_are_made_due() {
+    let Some(schema) = Schema::new().await else { return };
+    let mut shell = schema.shell().await;
+    let mut opened = schema.open().await;
+    let store: Arc<dyn Store> = opened.clone();
+    for name in ["past", "future"] {
+        Owner::started(&store, name, name).await;
+    }
+    drop(store);
+    for starts in [false, true] {
+        let parked = "UPDATE run_states SET wake_at = 9000000000000, updated_at = 1, last_event_at = 1;
+                      UPDATE run_states AS t SET last_event_at = 8000000000000 FROM runs AS r
+                      WHERE r.run_no = t.run_no AND r.run_id = 'future'";
+        sqlx::raw_sql(parked).execute(&mut shell).await.unwrap();
+        if starts {
+            opened.close().await;
+            opened = schema.open().await;
+        } else {
+            opened.wake_runs_of_the_future().await.unwrap();
+        }
+        let sql = "SELECT r.run_id FROM runs AS r JOIN run_states AS t ON t.run_no = r.run_no
+                   WHERE t.wake_at < 8000000000000";
+        let due = sqlx::query(sql).fetch_all(&mut shell).await.unwrap();
+        let due: Vec<String> = due.iter().map(|row| row.get("run_id")).collect();
+        assert_eq!(due, ["future"], "at a start: {starts}");
+    }
+    opened.close().await;
+}
+
 /// With a start that was killed while it made the index, and one that has not begun.
 #[tokio::test]
 async fn indexes_of_many_runs_are_replaced_beside_the_work_of_others() {
@@ -148,6 +179,32 @@ async fn an_index_that_another_server_makes_is_left_to_it() {
     schema.open().await.close().await;
     assert!(!indexes(&mut other).await.contains(&"runs_at_rest".to_owned()));
     other.execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+    schema.open().await.close().await;
+    assert!(indexes(&mut other).await.contains(&"runs_at_rest".to_owned()));
+}
+
+/// A transaction that was there before waits for the start, which waits for all of those. The start gives up, so that the other one
+/// goes on, and the next start makes the index.
+#[tokio::test]
+async fn an_index_that_cannot_be_made_for_now_is_left_to_the_next_start() {
+    let Some(schema) = Schema::new().await else { return };
+    let mut other = schema.shell().await;
+    migrations::apply_up_to(&mut other, 8).await;
+    other.execute("DROP INDEX runs_at_rest").await.unwrap();
+    other.execute("SET deadlock_timeout = '1h'").await.unwrap();
+    let pid: i32 = sqlx::query("SELECT pg_backend_pid()").fetch_one(&mut other).await.unwrap().get(0);
+    other.execute("BEGIN; LOCK TABLE run_states IN ROW EXCLUSIVE MODE").await.unwrap();
+    let (opened, ()) = tokio::join!(schema.open(), async {
+        let mut shell = schema.shell().await;
+        let sql =
+            "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE query LIKE 'CREATE INDEX CONCURRENTLY%'
+                                    AND $1 = ANY (pg_blocking_pids(pid)))";
+        while !sqlx::query(sql).bind(pid).fetch_one(&mut shell).await.unwrap().get::<bool, _>(0) {}
+        other.execute("LOCK TABLE run_states IN SHARE UPDATE EXCLUSIVE MODE").await.unwrap();
+        other.execute("COMMIT").await.unwrap();
+    });
+    opened.close().await;
+    assert!(!indexes(&mut other).await.contains(&"runs_at_rest".to_owned()));
     schema.open().await.close().await;
     assert!(indexes(&mut other).await.contains(&"runs_at_rest".to_owned()));
 }

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use agentloop_core::id::TenantId;
+use agentloop_core::time::Millis;
 use sqlx::Row as _;
 
 use super::*;
+use crate::store::UsageQuery;
 use crate::store::postgres::connect::settings;
 use crate::store::postgres::read::PostgresDialect;
+use crate::store::postgres::read::usage::runs_query;
 use crate::store::postgres::write::append::{SELECT_HEADS, SELECT_HEADS_OF_BLIND};
 use crate::store::postgres::write::connection::with_new_plans;
 use crate::store::postgres::write::statement::GUESSED;
@@ -47,6 +50,22 @@ async fn of_a_users_sessions_only_the_one_that_is_wanted_is_completed() {
     let pad = |at: usize| lines[at].len() - lines[at].trim_start().len();
     assert!(lines[inner..=found].iter().all(|line| !line.contains("runs")), "{plan}");
     assert!(pad(inner) < pad(sorted), "{plan}");
+}
+
+/// The tables are empty, so their indexes are used only where there is no other way.
+#[tokio::test]
+async fn usage_reads_the_runs_of_its_time() {
+    let Some((_schema, mut db)) = to_plan_in().await else { return };
+    db.execute("SET enable_seqscan = off").await.unwrap();
+    let query = UsageQuery { bucket: Millis(60_000), ..UsageQuery::default() };
+    let sql = format!("PREPARE usage AS {}", runs_query(&TenantId::local(), &query).into_text());
+    db.execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
+    let explain = "EXPLAIN EXECUTE usage ('local', 0, 'local', 0, 0)";
+    let lines = sqlx::raw_sql(explain).fetch_all(&mut db).await.unwrap();
+    let plan = lines.iter().map(|line| line.get::<String, _>(0)).collect::<Vec<_>>().join("\n");
+    for index in ["runs_at_rest", "runs_unfinished"] {
+        assert!(plan.contains(index), "not by {index}: {plan}");
+    }
 }
 
 #[tokio::test]

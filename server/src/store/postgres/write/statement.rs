@@ -18,8 +18,8 @@ WITH fence AS MATERIALIZED (
 
 /// Writes that nearly every commit has: events, and the rows of runs and sessions that they change.
 ///
-/// While a run goes on, the times that indexes name move once a second: rows whose indexed columns stay as they are cost no index
-/// anything. `greatest` of both times of a row is exact.
+/// While a run goes on, the times that indexes name move once in 1000 ms: rows whose indexed columns stay as they are cost no
+/// index anything. `greatest` of both times of a row is exact.
 const CHANGES: &str = ",
 sessions_up AS (
     UPDATE sessions AS s

@@ -28,7 +28,8 @@ pub(in crate::store) const SIZES: &str = "SELECT CAST(octet_length(asked.payload
 
 /// Questions, each with the event that asks it and the one that answers it.
 pub(in crate::store) const REQUESTS: &str = "
-    SELECT r.run_id, r.created_by, s.session_id, q.asked_at, q.question, asked.seq, asked.at, asked.status, asked.version, asked.payload, asked.checksum,
+    SELECT r.run_id, r.created_by, s.session_id, q.asked_at, q.question, asked.seq, asked.at, asked.status,
+           asked.version, asked.payload, asked.checksum,
            answered.seq AS answer_seq, answered.at AS answer_at, answered.status AS answer_status,
            answered.version AS answer_version, answered.payload AS answer_payload, answered.checksum AS answer_checksum";
 

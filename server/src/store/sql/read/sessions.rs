@@ -67,7 +67,7 @@ pub(in crate::store) fn session_of_user_query<D: Dialect>(
     if let Some(by) = by {
         query.push(" AND s.created_by = ").bind(by);
     }
-    query.push(" ORDER BY s.updated_at + 0 DESC, s.session_id DESC LIMIT 1)");
+    query.push(&format!(" ORDER BY {} + 0 DESC, s.session_id DESC LIMIT 1)", D::TOUCHED_AT));
     query
 }
 

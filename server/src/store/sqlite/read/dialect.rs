@@ -33,8 +33,8 @@ impl Dialect for SqliteDialect {
     ORDER BY i.entry_no LIMIT $4";
 
     const SESSIONS: &str = "
-    SELECT s.*, s.updated_at AS touched_at, live.run_id AS live_run, last.status AS last_status, last.agent AS last_agent,
-           last.model AS last_model, iif(s.preview <> '', s.preview, coalesce((
+    SELECT s.*, s.updated_at AS touched_at, live.run_id AS live_run, last.status AS last_status,
+           last.agent AS last_agent, last.model AS last_model, iif(s.preview <> '', s.preview, coalesce((
                SELECT preview FROM (
                    SELECT r.preview FROM runs AS r WHERE r.session_no = s.session_no ORDER BY r.created_at LIMIT 8)
                WHERE preview <> '' LIMIT 1), '')) AS shown_preview
@@ -44,6 +44,8 @@ impl Dialect for SqliteDialect {
         SELECT r.run_no FROM runs AS r WHERE r.session_no = s.session_no
         ORDER BY r.created_at DESC, r.run_no DESC LIMIT 1))
     WHERE s.tenant = ";
+
+    const TOUCHED_AT: &str = "s.updated_at";
 
     const SHOWN_PREVIEW: &str = "shown_preview";
 

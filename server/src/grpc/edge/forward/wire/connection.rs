@@ -146,8 +146,9 @@ impl PeerConnection {
             let mut state = self.state.lock();
             match &*state {
                 State::Open(open) if !open.ended.is_cancelled() => return Ok(open.clone()),
-                State::Opening(opening) => opening.clone(),
-                State::Open(_) | State::Closed => {
+                // One that has ended without a change of the state was of a task that is gone.
+                State::Opening(opening) if opening.peek().is_none() => opening.clone(),
+                State::Open(_) | State::Opening(_) | State::Closed => {
                     let opening = opening(self.clone());
                     *state = State::Opening(opening.clone());
                     opening

@@ -57,7 +57,8 @@ async fn send_all(mut body: Body, mut stream: SendStream<Bytes>) {
         };
         let sent = match frame.into_data() {
             Ok(data) => {
-                if !has_room(&mut stream).await {
+                // An empty piece takes none.
+                if !data.is_empty() && !has_room(&mut stream).await {
                     return;
                 }
                 let is_last = body.is_end_stream();

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use agentloop_core::cluster::shard::OwnerNo;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http_body::Frame;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
@@ -17,6 +18,9 @@ use tonic::body::Body;
 use tonic::codegen::{Bytes, http};
 
 use super::connection::{LinkError, PeerConnection};
+use super::links::Links;
+use super::metadata;
+use crate::cluster::{Ownership, Peer as ClusterPeer};
 use crate::grpc::edge::forward::wire::bodies::{NextFrame, next_frame, of_bytes, of_frames};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -211,6 +215,42 @@ async fn a_response_that_a_broken_connection_cuts_is_no_whole_one() {
     assert!(cut.unwrap().is_err());
     let sent = connection.send(request(Body::empty())).await;
     assert!(matches!(sent, Err(LinkError::NotReached(_))), "{sent:?}");
+}
+
+/// Bytes that a link sends for three requests with this header, whose value is the same and long.
+async fn sent_with(header: http::HeaderName) -> u64 {
+    const LONG: usize = 2_000;
+    let Peer { address: served, mut seen, .. } = Peer::new().await;
+    let relay = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = relay.local_addr().unwrap().to_string();
+    let relaying = async {
+        let (mut from, _) = relay.accept().await.unwrap();
+        let mut to = TcpStream::connect(&served).await.unwrap();
+        tokio::io::copy_bidirectional(&mut from, &mut to).await.unwrap().0
+    };
+    let number = OwnerNo(1);
+    let link = Links::new(None).to(&ClusterPeer { number, address }, &Ownership::unknown(number)).unwrap();
+    let sending = async move {
+        for _ in 0..3 {
+            let mut request = request(Body::empty());
+            request.headers_mut().insert(header.clone(), "x".repeat(LONG).parse().unwrap());
+            frames(link.send(request).await.unwrap()).await;
+        }
+    };
+    let responding = async {
+        for _ in 0..3 {
+            let (_, mut respond) = timeout(PATIENCE, seen.recv()).await.expect("a request comes").unwrap();
+            respond.send_response(http::Response::new(()), true).unwrap();
+        }
+    };
+    tokio::join!(relaying, sending, responding).0
+}
+
+#[tokio::test]
+async fn a_link_tells_a_value_that_comes_again_once_and_keeps_no_other() {
+    let [again, others] = [sent_with(metadata::PRINCIPAL).await, sent_with(metadata::CALLER).await];
+    assert!(again < 3_000, "{again} bytes");
+    assert!(others > 5_000, "{others} bytes");
 }
 
 #[test]
