@@ -1,9 +1,9 @@
 //! A connection in use, whose writes of one turn of the runtime leave together.
 //!
 //! Many RPCs share a connection, and each runs on a task of its own. When one of them has something to send, the runtime polls the
-//! task of the connection next, and each message would be a call of the system of its own, and a wake-up of the reader. So what is
-//! written waits until the runtime has no other task to poll, and has looked for events of other connections. On a connection that
-//! was quiet there is nothing to wait for, and a turn would cost a wake-up of another thread.
+//! task of the connection next. So each message would be a call of the system of its own, and a wake-up of the reader. Writes wait
+//! instead until the runtime has no other task to poll, and has looked for events of other connections. On a connection that was
+//! quiet there is nothing to wait for, and a turn would cost a wake-up of another thread.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -17,7 +17,7 @@ use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// What is flushed so long after the last flush, or later, goes at once.
+/// Time after a flush from which on the next one goes at once.
 const QUIET: Duration = Duration::from_millis(1);
 /// Bytes that wait at most. More go at once.
 const WAITING_BYTES_MAX: usize = 32 * 1024;
@@ -32,17 +32,17 @@ pub(in crate::grpc::edge) struct Corked<S> {
     /// True from the first flush of what waits until all of it is written.
     is_flushed: bool,
     last_flush: Option<Instant>,
-    turn: Arc<Turn>,
+    turn: Arc<RuntimeTurn>,
 }
 
 /// The turn of the runtime in which something is flushed.
 #[derive(Debug, Default)]
-struct Turn {
+struct RuntimeTurn {
     is_over: AtomicBool,
     task: AtomicWaker,
 }
 
-impl Wake for Turn {
+impl Wake for RuntimeTurn {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -53,7 +53,7 @@ impl Wake for Turn {
     }
 }
 
-impl Turn {
+impl RuntimeTurn {
     /// Begins. The runtime ends it when it has polled all other tasks that are ready.
     fn begin(self: &Arc<Self>) {
         self.is_over.store(false, Ordering::Relaxed);
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Those that are ready already, and those that they wake.
+    /// Tasks that are ready already, and those that they wake.
     #[tokio::test(start_paused = true)]
     async fn a_turn_has_all_tasks_that_are_ready() {
         let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();

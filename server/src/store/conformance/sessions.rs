@@ -290,7 +290,7 @@ pub async fn the_session_of_a_user_is_found_or_created(store: Arc<dyn Store>) {
     // Appends to the new session go on from the right numbers.
     Owner::started(&store, "c", "r").await;
 
-    // Of two whose runs go on, within a second.
+    // Two sessions have runs that go on, within a second.
     let mut owners = Vec::new();
     for name in ["m", "n"] {
         let row = store.create_session(new_session(name, &labelled(&[("user", "dee")]), Timestamp(1))).await;
