@@ -62,8 +62,8 @@ impl Costs {
     /// `tool`, which are assumed: see `server/docs/internals/capacity.md`.
     pub const MEASURED: Self = Self {
         owner: 700e-6,
-        owner_sent_on: 850e-6,
-        sends_on: 515e-6,
+        owner_sent_on: 640e-6,
+        sends_on: 180e-6,
         hub: 100e-6,
         writes: 4,
         commit: 520e-6,
@@ -73,7 +73,7 @@ impl Costs {
         rest: 95e-6,
         flush: 500e-6,
         trip: 300e-6,
-        log: 10_300.0,
+        log: 9_700.0,
         network: 21_000.0,
         model: 0.5,
         tool: 0.05,
