@@ -21,7 +21,6 @@ use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 use crate::auth::CertificateFacts;
-use crate::grpc::edge::corked::Corked;
 use crate::grpc::edge::tls::{Accepted, Acceptor, HandshakeError};
 
 /// Length of the connection preface that every HTTP/2 client sends first.
@@ -40,7 +39,7 @@ pub type HandshakeFailed = Arc<dyn Fn(Option<SocketAddr>, String) + Send + Sync>
 /// An accepted connection. It holds one of the permits that limit their number.
 #[derive(Debug)]
 pub struct Connection {
-    stream: Corked<Transport>,
+    stream: Transport,
     preface: Option<Preface>,
     peer: RemoteEnd,
     /// Ends with the connection.
@@ -134,7 +133,7 @@ impl Connection {
         let peer =
             RemoteEnd { link: IncomingLink(IncomingLinkEnd::Connection(Arc::downgrade(&open))), ..peer };
         let preface = Preface { missing: PREFACE_BYTES, late: Box::pin(sleep(PREFACE_WAIT)) };
-        Self { stream: Corked::new(stream), preface: Some(preface), peer, _open: open, _slot: slot }
+        Self { stream, preface: Some(preface), peer, _open: open, _slot: slot }
     }
 }
 

@@ -2,7 +2,6 @@
 //! transport errors, and RPCs that another replica does.
 
 pub mod audit;
-mod corked;
 pub(crate) mod deadline;
 pub(in crate::grpc) mod disconnect;
 pub mod forward;

@@ -19,7 +19,6 @@ use tonic::codegen::http::uri::{Authority, Scheme};
 use tonic::codegen::{Bytes, http};
 use tower::ServiceExt as _;
 
-use crate::grpc::edge::corked::Corked;
 use crate::grpc::edge::forward::wire::exchange::exchange;
 use crate::grpc::edge::tls;
 use crate::telemetry::with_causes;
@@ -210,7 +209,7 @@ async fn begin(
         // Late frames of streams that callers have left count as errors.
         .max_local_error_reset_streams(None)
         .enable_push(false)
-        .handshake(Corked::new(stream));
+        .handshake(stream);
     let (requests, mut connection) = begun.await.map_err(|error| with_causes(&error))?;
     let pings = connection.ping_pong();
     let ended = CancellationToken::new();
